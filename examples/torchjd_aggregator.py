@@ -3,8 +3,8 @@ Measure affinities while training with a TorchJD aggregator: PCGrad, which proje
 
 $ python examples/torchjd_aggregator.py
 
-The weights of the aggregator depend only on the inner products of the task gradients, which `meter.gram()` returns. At
-a measured call, they come from the same gradients as the affinities, so nothing is computed twice.
+TorchJD computes the task gradients and combines those of the shared encoder. For this it needs the encoder's output,
+which the closure returns along with the losses.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -12,7 +12,8 @@ import argparse
 
 import torch
 from torch import nn
-from torchjd.aggregation import PCGradWeighting
+from torchjd.aggregation import PCGrad
+from torchjd.autojac import jac_to_grad, mtl_backward
 
 from tagalong import AffinityMeter
 
@@ -32,19 +33,20 @@ heads = nn.ModuleDict({task: nn.Linear(16, 1) for task in y})
 optimizer = torch.optim.SGD([*encoder.parameters(), *heads.parameters()], lr=0.05)
 
 
-def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+def task_losses(rows: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     features = encoder(x[rows])
-    return {task: (heads[task](features).squeeze(1) - y[task][rows]).pow(2).mean() for task in y}
+    losses = {task: (heads[task](features).squeeze(1) - y[task][rows]).pow(2).mean() for task in y}
+    return losses, features
 
 
 # -----------------------------------------------------------------------------
-weighting = PCGradWeighting()
+aggregator = PCGrad()
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, estimator=["lookahead", "cosine"])
 for step in range(args.steps):
     rows = torch.randint(2048, (64,))
-    losses = meter(lambda: task_losses(rows))
-    weights = weighting(meter.gram())  # one weight per loss, in the same order
-    torch.stack(list(losses.values())).backward(weights)
+    losses, features = meter(lambda: task_losses(rows))
+    mtl_backward(list(losses.values()), features=features)
+    weights = jac_to_grad(encoder.parameters(), aggregator)  # one weight per loss, in the same order
     optimizer.step()
     optimizer.zero_grad()
     if step % 100 == 0:

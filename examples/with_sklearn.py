@@ -1,7 +1,6 @@
 """
 Run a study through scikit-learn's `fit` and `predict`, in a pipeline, with missing labels.
 
-$ pip install 'tagalong[sklearn]'
 $ python examples/with_sklearn.py
 
 The tasks are to predict two thermometers and two hygrometers, with missing readings. Is one network for all four best?

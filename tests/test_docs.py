@@ -29,7 +29,7 @@ FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```\n', re.MULTILINE | re.DOT
 POINTS = re.compile(r'^\[project\.entry-points\.("[^"]+")\]\n((?:\w.*\n)+)', re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|transformers)\b", re.MULTILINE)
 CLOCK = "time per measurement"
 
 

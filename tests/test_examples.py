@@ -17,7 +17,7 @@ TEACHING = ROOT / "examples" / "teach_in_a_loop.py"  # the only example that mea
 EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {TEACHING})
 
 
-OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|transformers)\b", re.MULTILINE)
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 

@@ -80,7 +80,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         affinity.save("long.json")
         affinity.to_csv("scores.csv")
         Path("scores.json").write_text(json.dumps({"tasks": TASKS, "matrix": affinity.mean.tolist()}))
-        Path("costs.csv").write_text("tasks,cost\n1,1\n2,1\n3,1\n")
+        Path("costs.csv").write_text("group,cost\np,1\nq,1\nr,1\np+q,1\np+r,1\nq+r,1\np+q+r,1\n")
         assert main(["group", "scores.csv", "--budget", "2", "--out", "groups.yaml"]) == 0
         assert main(["plan", "long.json", "--budgets", "2", "--seeds", "1", "--out", "plan.csv"]) == 0
         Path("plan.csv").write_text(Path("plan.csv").read_text().replace(",,,,\n", ",1.5,1.5,,\n"))

@@ -56,40 +56,33 @@ def test_tasks_may_be_numbered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        ("", "table.csv is empty$"),
-        ("\n\n", "table.csv is empty$"),
-        ("a b\na 1\n", "line 1 must be a header.*found one cell; are the columns separated by commas"),
-        ("1,2,3\n4,5,6\n7,8,9\n", "line 1 must be a header.*found numbers"),
-        (",a,b\na,1,2\n", "table.csv must have 2 rows, one per column, found 1"),
-        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names.*found 'c'"),
-        (",a,b\na,1,2\n", "table.csv must have a row for column 'b', found none"),
-        (",a,b\na,1,2\nb,1\n", "line 3 must have 3 cells, found 2"),
-        (",a,b\na,1,2\nb,1,2,3\n", "line 3 must have 3 cells, found 4"),
-        (",a,a\na,1,2\n", "line 1 must have unique column names, found 'a' more than once"),
-        (",a,\na,1,2\n", "line 1 must contain a name for every column, found an empty cell"),
-        (",a,b\na,1,2\na,1,2\n", "table.csv must have exactly one row for 'a', found several"),
-        (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a' must be a finite number or empty, found 'x'"),
-        (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a' must be a finite number or empty, found 'inf'"),
+        ("", "table.csv"),
+        ("a b\na 1\n", "table.csv"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "table.csv"),
+        (",a,b\na,1,2\n", "'b'"),
+        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "'c'"),
+        (",a,b\na,1,2\nb,1\n", "table.csv, line 3"),
+        (",a,b\na,1,2\nb,1,2,3\n", "table.csv, line 3"),
+        (",a,a\na,1,2\n", "'a'"),
+        (",a,\na,1,2\n", "table.csv"),
+        (",a,b\na,1,2\na,1,2\n", "'a', 'b'"),
+        (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a'"),
+        (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a'"),
     ],
 )
-def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(AffinityFileError, match=message) as caught:
+def test_errors_say_where(tmp_path: Path, text: str, place: str) -> None:
+    with pytest.raises(AffinityFileError, match=place) as caught:
         read(tmp_path, text)
     assert "table.csv" in str(caught.value)
 
 
-def test_one_error_lists_all_problems(tmp_path: Path) -> None:
+def test_one_error_lists_all_cells_that_are_not_numbers(tmp_path: Path) -> None:
     with pytest.raises(AffinityFileError) as caught:
-        read(tmp_path, ",a,b,c\na,1,x,3\nb,1,2\nd,1,2,3\n")
-    for part in (
-        "line 2, column 'b'",
-        "line 3 must have 4 cells",
-        "line 4 must start with",
-        "column 'c'",
-    ):
-        assert part in str(caught.value)
+        read(tmp_path, ",a,b,c\na,1,x,3\nb,1,2,y\nc,1,2,3\n")
+    assert "line 2, column 'b'" in str(caught.value)
+    assert "line 3, column 'c'" in str(caught.value)
 
 
 def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
@@ -108,5 +101,5 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
 def test_a_first_cell_that_contradicts_the_axis_is_rejected(tmp_path: Path, corner: str, axis: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
-    with pytest.raises(AffinityFileError, match="line 1: the first cell must match `axis"):
+    with pytest.raises(AffinityFileError, match="the first cell must match `axis"):
         Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]

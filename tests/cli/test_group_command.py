@@ -72,7 +72,7 @@ def test_a_square_table_gives_the_best_networks(tagalong: Terminal) -> None:
                 {a: {b: MATRIX[i, j] for j, b in enumerate(NAMES) if a != b} for i, a in enumerate(NAMES)},
             ),
         ),
-        ("lying.csv", json.dumps({"tasks": NAMES, "mean": MATRIX.tolist()})),
+        ("lying.csv", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
         ("lying.json", SQUARE),
     ],
 )
@@ -165,7 +165,7 @@ def test_options_are_passed_to_the_selection(tagalong: Terminal) -> None:
     ("name", "text"),
     [
         ("costs.csv", "group,cost\na+b,1\nb + c,2\nc;a,1.5\n"),
-        ("costs.tsv", "a,b\t1\nb,c\t2\nc,a\t1.5\n"),
+        ("costs.tsv", "group\tcost\na,b\t1\nb,c\t2\nc,a\t1.5\n"),
         ("costs.json", '{"a+b": 1, "b+c": 2, "a+c": 1.5}'),
     ],
 )

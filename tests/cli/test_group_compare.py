@@ -7,7 +7,7 @@ import pytest
 from terminal import Terminal
 
 from tagalong.affinity import Affinity
-from tagalong.group import Comparison, score_grouping, select_groups
+from tagalong.group import score_grouping, select_groups
 
 TEXT = ",age,weight,smoker,ill\nage,0,0.5,0.1,-0.2\nweight,0.4,0,0,0.1\nsmoker,-0.1,0.1,0,0.6\nill,0.3,0.1,0.5,0\n"
 MINE = [["age", "weight", "ill"], ["smoker", "ill"]]
@@ -28,7 +28,7 @@ def compare(tagalong: Terminal, mine: str, *arguments: str) -> str:
 def test_the_comparison_shows_the_loss_in_total_and_by_task(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight, ill], [smoker, ill]]")
     assert out.endswith(
-        "mine.yaml loses 0.25 of 2 (12.5%); networks: 2, the best: 2\n\n"
+        "mine.yaml: total 1.75, networks 2; best: total 2, networks 2\n\n"
         "network  serves       helped by  score\n"
         "      1  age, weight  ill         0.65\n"
         "      2  ill, smoker  -            1.1\n\n"
@@ -53,71 +53,51 @@ def test_every_file_format_gives_the_same_comparison(tagalong: Terminal, text: s
     Path("mine.yaml").write_text(text)
     document = json.loads(tagalong("group", "a.csv", "--compare", "mine.yaml", "--json").out)
     scores = Affinity.from_csv("a.csv")
-    expected = Comparison(score_grouping(scores, MINE), select_groups(scores, 2))
-    assert document["comparison"]["loss"] == expected.loss
-    assert document["comparison"]["per_task"] == expected.per_task
-    assert document["comparison"]["spent"] == {"mine": 2, "best": 2}
+    mine, best = score_grouping(scores, MINE), select_groups(scores, 2)
+    assert document["comparison"] == {
+        "mine": mine.to_document(),
+        "loss": best.value - mine.value,
+        "per_task": {task: score - mine.per_task[task] for task, score in best.per_task.items()},
+        "spent": {"mine": 2, "best": 2},
+    }
 
 
 def test_a_saved_grouping_loses_nothing(tagalong: Terminal) -> None:
     for name in ("best.yaml", "best.json"):
         tagalong("group", "a.csv", "--budget", "2", "--out", name)
-        assert f"{name} is equally good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
-
-
-def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
-    out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--budget", "1")
-    assert "mine.yaml is better by 1.2 (150.0%) than 0.8; networks: 2, exceeding the budget of 1, the best: 1" in out
+        document = json.loads(tagalong("group", "a.csv", "--budget", "2", "--compare", name, "--json").out)
+        assert document["comparison"]["loss"] == 0
 
 
 def test_costs_are_compared(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--cost", "1+0.5", "--budget", "5")
-    assert "is equally good: 2; cost: 4, the best: 4" in out
+    assert "total 2, total cost 4; best: total 2, total cost 4" in out
 
 
 def test_quiet_adds_one_line(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight, ill], [smoker, ill]]", "--quiet")
-    assert out.splitlines()[-1] == "mine.yaml loses 0.25 of 2 (12.5%); networks: 2, the best: 2"
+    assert out.splitlines()[-1] == "mine.yaml: total 1.75, networks 2; best: total 2, networks 2"
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "message"),
+    ("text", "arguments", "named"),
     [
-        (
-            "[[age, height]]",
-            "",
-            "mine.yaml must contain only known tasks ('age', 'ill', 'smoker', 'weight'), found 'height'",
-        ),
-        ("[[age, weight]]", "", "mine.yaml must serve every task, found no group that serves 'ill', 'smoker'"),
-        (
-            "[[age], [weight, ill, smoker]]",
-            "",
-            "mine.yaml: {age} trains a single task, which --allow-single does not permit",
-        ),
-        ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, but --max-size is 3"),
-        ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, which --cannot-link"),
-        (
-            "[[age, weight], [ill, smoker]]",
-            "--must-link age,ill",
-            "no network serves age, ill together, which --must-link",
-        ),
-        ("[[age, weight, ill, smoker]]", "--cost 1+1 --max-cost 4", "costs 5, but --max-cost is 4"),
-        ("", "", "mine.yaml is empty"),
-        ("[[age, weight]", "", "mine.yaml is not valid YAML or JSON"),
-        ("{a: [[age]]}", "", "mine.yaml: each group must be a list of names, found [['age']]"),
-        (
-            "[[age, weight, ill, smoker]]",
-            "--budgets 1,2",
-            "--compare, --explain and --together require a single grouping",
-        ),
+        ("[[age, height]]", "", "'height'"),
+        ("[[age, weight]]", "", "mine.yaml"),
+        ("[[age], [weight, ill, smoker]]", "", "--allow-single"),
+        ("[[age, weight, ill, smoker]]", "--max-size 3", "--max-size"),
+        ("", "", "mine.yaml"),
+        ("[[age, weight]", "", "mine.yaml"),
+        ("{a: [[age]]}", "", "mine.yaml"),
+        ("- {trains: [age], serves: [ill]}", "", "serves"),
+        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare"),
     ],
 )
-def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, message: str) -> None:
+def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, named: str) -> None:
     Path("mine.yaml").write_text(text)
     budget = [] if "--budgets" in arguments else ["--budget", "2"]
-    error = tagalong.error_of("group", "a.csv", "--compare", "mine.yaml", *arguments.split(), *budget)
-    assert message in error
+    assert named in tagalong.error_of("group", "a.csv", "--compare", "mine.yaml", *arguments.split(), *budget)
 
 
 def test_the_error_names_a_missing_file(tagalong: Terminal) -> None:
-    assert tagalong.error_of("group", "a.csv", "--compare", "none.yaml") == "none.yaml does not exist"
+    assert "none.yaml" in tagalong.error_of("group", "a.csv", "--compare", "none.yaml")

@@ -15,48 +15,28 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        (
-            "1,2,3\n4,5,6\n7,8,9\n",
-            "line 1 must be a header row: a label for the first column, then one task name per column, found",
-        ),
-        ("a,1,2\nb,3,4\n", "line 1 must be a header"),
-        ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
-        (SQUARE.replace("c,5,6,0\n", ""), "file.csv must have 3 rows, one per column, found 2"),
-        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names 'a', 'b', found 'c'"),
-        (
-            "age,weight,ill\n31,60,no\n47,80,yes\n50,70,no\n",
-            "file.csv must be a square table whose rows and columns have the same names, found 3 rows that are not "
-            "named after columns; for a table with one row per example, use tagalong run",
-        ),
-        (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
-        (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
-        (SQUARE.replace("a,b,c", "a,b,b"), "line 1 must have unique column names, found 'b' more than once"),
-        (SQUARE.replace("\nb,", "\na,"), "file.csv must have exactly one row for 'a', found several"),
-        (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
-        (
-            "source,a,b,c\na,0,,2\nb,n/a,0,\nc,5,nan,0\n",
-            "file.csv must contain at least one measured pair of every task, found none from or onto 'b'; measure some",
-        ),
-        (
-            SQUARE.replace("1", '"1,5"'),
-            "line 2, column 'b' must be a finite number or empty, found '1,5'; if commas are decimal separators, "
-            "use points instead",
-        ),
-        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2 must have 3 cells, found 5; if commas are decimal separators"),
-        (
-            SQUARE.replace("source", "target"),
-            "line 1: the first cell must match --axis source, found 'target'",
-        ),
-        ("", "file.csv is empty"),
-        (" \n\n", "file.csv is empty"),
-        ("source,a,b\n", "file.csv must have rows below its header, found none"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "file.csv"),
+        ("a b c\n1 2 3\n", "file.csv"),
+        (SQUARE.replace("c,5,6,0\n", ""), "file.csv"),
+        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "'c'"),
+        ("age,weight,ill\n31,60,no\n47,80,yes\n50,70,no\n", "tagalong run"),
+        (SQUARE.replace("c,5,6,0", "c,5,6"), "file.csv, line 4"),
+        (SQUARE.replace("a,b,c", "a,b,b"), "'b'"),
+        (SQUARE.replace("\nb,", "\na,"), "'a', 'b'"),
+        (SQUARE.replace("1", "inf"), "line 2, column 'b'"),
+        (SQUARE.replace("1", '"1,5"'), "decimal separators"),
+        ("source,a,b,c\na,0,,2\nb,n/a,0,\nc,5,nan,0\n", "'b'"),
+        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "decimal separators"),
+        (SQUARE.replace("source", "target"), "--axis source"),
+        ("", "file.csv"),
+        ("source,a,b\n", "file.csv"),
     ],
 )
-def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) -> None:
+def test_square_tables_are_checked(tagalong: Terminal, text: str, named: str) -> None:
     Path("file.csv").write_text(text, encoding="utf-8")
-    assert message in tagalong.error_of("group", "file.csv", "--budget", "2")
+    assert named in tagalong.error_of("group", "file.csv", "--budget", "2")
 
 
 @pytest.mark.parametrize("cell", ["", "n/a", "nan"])
@@ -70,85 +50,60 @@ def test_an_empty_cell_of_a_square_table_is_an_unmeasured_pair(tagalong: Termina
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("group,a,b\n", "file.csv must have rows below its header, found none"),
+        ("group,a,b\n", "file.csv"),
         (RESULTS + "a+c,1,2\n", "line 5 must contain task names ('a', 'b') joined by +, found 'a+c'"),
-        (RESULTS + "a+a,1,\n", "line 5 must contain task names ('a', 'b') joined by +, found 'a+a'"),
-        (RESULTS.replace("3", "3,0"), "line 4 must have 3 cells, found 4"),
-        (RESULTS.replace("3", "three"), "line 4, column 'a' must be a finite number, found 'three'"),
-        (RESULTS.replace("3", "-inf"), "line 4, column 'a' must be a finite number, found '-inf'"),
-        (RESULTS.replace("3", '"3,5"'), "found '3,5'; if commas are decimal separators"),
-        (
-            RESULTS + "b+a,1,2\n",
-            "file.csv must list each group only once, found {a, b} more than once; average the results over runs, or",
-        ),
-        (RESULTS.replace("a,1,", "a,1,9"), "line 2 must have results only for the tasks in 'a', found one for 'b'"),
-        (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must have unique column names, found 'a' more than once"),
-        ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b} must be a positive number, found 0"),
-        ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost' must be a finite number, found ''"),
-        ("group,a,b\na+b,1,\n", "must have a result for every task, found none for 'b'"),
-        (
-            "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
-            "line 3 repeats the result for 'a' in 'a+b'; average repeated results",
-        ),
-        ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result for a task in 'a', found one for 'b'"),
+        (RESULTS + "a+a,1,\n", "line 5"),
+        (RESULTS.replace("3", "3,0"), "line 4"),
+        (RESULTS.replace("3", "three"), "line 4, column 'a'"),
+        (RESULTS.replace("3", "-inf"), "line 4, column 'a'"),
+        (RESULTS + "b+a,1,2\n", "{a, b}"),
+        (RESULTS.replace("a,1,", "a,1,9"), "line 2"),
+        (RESULTS.replace("group,a,b", "group,a,a"), "'a'"),
+        ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b}"),
+        ("group,a,b,cost\na+b,1,2,\n", "the cost of {a, b}"),
+        ("group,a,b\na+b,1,\n", "'b'"),
+        ("group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n", "line 3"),
+        ("group,task,value\na,a,1\na,b,2\n", "line 3"),
     ],
 )
-def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> None:
+def test_results_are_checked(tagalong: Terminal, text: str, named: str) -> None:
     Path("file.csv").write_text(text, encoding="utf-8")
-    assert message in tagalong.error_of("group", "file.csv", "--budget", "1")
+    assert named in tagalong.error_of("group", "file.csv", "--budget", "1")
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "named"),
     [
-        ({}, "must be a saved affinity, {tasks, matrix}"),
-        ([], "must be a saved affinity"),
-        ({"tasks": ["a"]}, "found an object with 'tasks'"),
-        ([1, 2], "must be a saved affinity"),
-        ({"matrix": [[1, 2], [3]]}, "the matrix must be square, found 2 rows of 1, 2 values"),
-        ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
-        (
-            {"matrix": [[1, None], [None, 4]]},
-            "at least one measured pair of every task, found none from or onto '0', '1'",
-        ),
-        ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found 'a' more than once"),
-        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: 'tasks' must contain 2 names, one per row"),
-        (
-            {"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"},
-            "file.json: 'direction' must match --axis source, found '[target][source]'",
-        ),
-        ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks as inner and outer keys, or groups like 'a+b'"),
-        ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains' must list each task only once"),
-        (
-            [{"trains": ["a"], "values": {"b": 1}}],
-            "entry 1: values must contain results only for tasks in trains, found 'b'",
-        ),
-        ([{"trains": ["a"]}], "entry 1: 'values' must map each task to its result, found None"),
-        ([{"trains": [1], "values": {}}], "entry 1: 'trains' must be a list of names"),
-        ([{"trains": ["a"], "values": {"a": "x"}}], "the result of 'a' in {a} must be a finite number, found 'x'"),
-        ({"format": "tagalong-affinity"}, "must have version 1, found None"),
+        ({}, "{tasks, matrix}"),
+        ([], "{tasks, matrix}"),
+        ({"tasks": ["a"]}, "{tasks, matrix}"),
+        ([1, 2], "{tasks, matrix}"),
+        ({"matrix": [[1, 2], [3]]}, "matrix"),
+        ({"matrix": [[1, "x"], [3, 4]]}, "matrix"),
+        ({"matrix": [[1, None], [None, 4]]}, "'0', '1'"),
+        ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
+        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
+        ({"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"}, "--axis source"),
+        ({"a": {"b": 1}, "c": {"d": 2}}, "'b', 'd'"),
+        ([{"trains": ["a", "a"], "values": {}}], "entry 1: 'trains'"),
+        ([{"trains": ["a"], "values": {"b": 1}}], "entry 1: values"),
+        ([{"trains": ["a"]}], "entry 1: 'values'"),
+        ([{"trains": [1], "values": {}}], "entry 1: 'trains'"),
+        ([{"trains": ["a"], "values": {"a": "x"}}], "the result of 'a' in {a}"),
+        ({"format": "tagalong-affinity"}, "file.json"),
     ],
 )
-def test_documents_are_checked(tagalong: Terminal, document: object, message: str) -> None:
+def test_documents_are_checked(tagalong: Terminal, document: object, named: str) -> None:
     Path("file.json").write_text(json.dumps(document))
-    assert message in tagalong.error_of("group", "file.json", "--budget", "1")
+    assert named in tagalong.error_of("group", "file.json", "--budget", "1")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not valid JSON"),
-        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must contain each name only once, found 'a' more than once"),
-        ('{"matrix": [[NaN]]}', "file.json must contain only finite numbers or null, found NaN"),
-        ('{"matrix": [[Infinity]]}', "file.json must contain only finite numbers or null, found Infinity"),
-        ("[" * 100_000, "is not valid JSON"),
-    ],
-)
-def test_json_must_be_json(tagalong: Terminal, text: str, message: str) -> None:
+@pytest.mark.parametrize("text", ["{", '{"a": {"a": 1}, "a": {"a": 2}}', '{"matrix": [[Infinity]]}', "[" * 100_000])
+def test_json_must_be_json(tagalong: Terminal, text: str) -> None:
     Path("file.json").write_text(text)
-    assert message in tagalong.error_of("group", "file.json", "--budget", "1")
+    assert "file.json" in tagalong.error_of("group", "file.json", "--budget", "1")
 
 
 def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
@@ -158,15 +113,8 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
     Path("latin.csv").write_bytes("größe,a".encode("latin-1"))
     select_groups(np.ones((2, 2)), 1).to_json()
     Path("grouping.json").write_text(select_groups(np.ones((2, 2)), 1).to_json())
-    for name, message in [
-        ("none.csv", "none.csv does not exist"),
-        ("folder.csv", "folder.csv must be a file, found a folder; specify a file in it"),
-        ("binary.csv", "binary.csv is not a text file"),
-        ("zeros.csv", "zeros.csv is not a text file"),
-        ("latin.csv", "latin.csv must have rows below its header, found none"),
-        ("grouping.json", "must contain scores, found a grouping; to compare it with the best grouping, pass it with"),
-    ]:
-        assert message in tagalong.error_of("group", name, "--budget", "1")
+    for name in ("none.csv", "folder.csv", "binary.csv", "zeros.csv", "latin.csv", "grouping.json"):
+        assert name in tagalong.error_of("group", name, "--budget", "1")
 
 
 @pytest.mark.parametrize(
@@ -238,20 +186,21 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("group,cost\na+b,1\nb+a,2\n", "line 3 repeats the cost of 'b+a'; list each group only once"),
-        ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
-        ("a+x,1\n", "line 1 must be task names ('a', 'b', 'c') joined by +, or a number of tasks, found 'a+x'"),
-        ("a+b,free\n", "line 1 must have a positive cost, found 'free'"),
-        ("group,cost\n", "costs.csv must have rows below its header, found none"),
-        ("[1]", "must be a mapping {group: cost}, found a list"),
+        ("group,cost\na+b,1\nb+a,2\n", "'b+a'"),
+        ("a+b,1\na+c,2\n", "'group'"),
+        ("group,cost\na+x,1\n", "'a+x'"),
+        ("group,cost\na+b,free\n", "line 2, column 'cost'"),
+        ("group,cost\na+b,-1\n", "'a+b'"),
+        ("group,cost\n", "costs.csv"),
+        ("[1]", "costs.csv"),
     ],
 )
-def test_files_of_costs_are_checked(tagalong: Terminal, text: str, message: str) -> None:
+def test_files_of_costs_are_checked(tagalong: Terminal, text: str, named: str) -> None:
     Path("a.csv").write_text(SQUARE)
     Path("costs.csv").write_text(text)
-    assert message in tagalong.error_of("group", "a.csv", "--budget", "2", "--cost", "costs.csv")
+    assert named in tagalong.error_of("group", "a.csv", "--budget", "2", "--cost", "costs.csv")
 
 
 def test_options_that_do_not_fit_the_kind_of_file_are_rejected(tagalong: Terminal) -> None:

@@ -192,7 +192,7 @@ def test_flags_of_methods_are_spelled_as_in_the_documentation(tagalong: Terminal
     ("arguments", "words"),
     [
         (["run", "nhanez"], "did you mean 'nhanes'?"),
-        (["run", "missing.csv", "--targets", "a"], "missing.csv does not exist"),
+        (["run", "missing.csv", "--targets", "a"], "missing.csv"),
         (["run", "table.csv"], "--targets must name the columns"),
         (["run", "table.csv", "--targets", "age,height", "--ignore", "id,town"], "'height'"),
         (["run", "table.csv", "--targets", "age,ill"], "--ignore"),

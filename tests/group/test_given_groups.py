@@ -1,4 +1,4 @@
-"""Groupings given by the user: reading, scoring by the same rules, and comparing."""
+"""Groupings given by the user are scored by the rules of the selection."""
 
 from itertools import product
 from typing import Any
@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.group import (
-    Candidate,
-    Comparison,
-    Group,
-    Grouping,
-    GroupingFileError,
-    read_groups,
-    score_grouping,
-    select_groups,
-)
+from tagalong.group import Candidate, Group, Grouping, GroupingFileError, score_grouping, select_groups
 
 MATRIX = np.array([[0, 5, 1, 2], [4, 0, 0, 3], [2, 1, 0, 6], [0, 2, 7, 0]], dtype=float)
 NAMES = ["age", "ill", "sex", "no"]
@@ -32,7 +23,6 @@ def test_a_selected_grouping_has_the_score_of_the_selection(budget: int, objecti
         again = score_grouping(SCORES, groups, objective=objective, weights=weights)
         assert again.value == pytest.approx(best.value)
         assert again.per_task == pytest.approx(dict(best.per_task))
-        assert Comparison(again, best).loss == 0
 
 
 def test_every_task_is_served_by_the_best_network_that_trains_it() -> None:
@@ -71,33 +61,29 @@ def test_candidates_are_found_by_their_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "options", "message"),
+    ("groups", "options", "broken"),
     [
-        ([["age", "height"]], {}, r"must contain only known tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
-        ([["age", "ill", "sex"]], {}, "must serve every task, found no group that serves 'no'"),
-        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, which `allow_single` does not permit"),
-        ([NAMES], {"max_size": 3}, "trains 4 tasks, but `max_size` is 3"),
-        ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, but `max_cost` is 3"),
-        ([NAMES], {"cost": {2: 1.0}}, r"`cost` has no entry for \{age, ill, no, sex\}"),
-        ([NAMES], {"cannot_link": [("age", "no")]}, "trains age, no together, which `cannot_link`"),
-        ([["age", "ill"], ["sex", "no"]], {"must_link": [("age", "no")]}, "no network serves age, no together"),
-        (
-            [Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)],
-            {},
-            "serve each task only once, found 'age', 'ill'",
-        ),
-        ([[]], {}, "found an empty group"),
-        ([NAMES], {"objective": "best"}, "`objective` must be"),
+        ([["age", "height"]], {}, "'height'"),
+        ([["age", "ill", "sex"]], {}, "'no'"),
+        ([["age"], ["ill", "sex", "no"]], {}, "allow_single"),
+        ([NAMES], {"max_size": 3}, "max_size"),
+        ([NAMES], {"cost": len, "max_cost": 3}, "max_cost"),
+        ([NAMES], {"cost": {2: 1.0}}, "cost"),
+        ([NAMES], {"cannot_link": [("age", "no")]}, "cannot_link"),
+        ([["age", "ill"], ["sex", "no"]], {"must_link": [("age", "no")]}, "'age', 'no'"),
+        ([Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)], {}, "several"),
+        ([[]], {}, "empty group"),
+        ([NAMES], {"objective": "best"}, "objective"),
     ],
 )
-def test_the_error_names_broken_rules(groups: Any, options: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_the_error_names_the_broken_rule(groups: Any, options: Any, broken: str) -> None:
+    with pytest.raises(ValueError, match=broken):
         score_grouping(SCORES, groups, **options)
 
 
 def test_a_table_must_hold_the_networks() -> None:
     table: Any = {("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "c"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"has no result for \{a, b, c\}"):
+    with pytest.raises(ValueError, match="a, b, c"):
         score_grouping(table, [["a", "b", "c"]])
 
 
@@ -107,65 +93,8 @@ def test_linked_tasks_are_served_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "[[age, ill], [sex, no]]",
-        "- [age, ill]\n- [sex, no]\n",
-        "- age, ill\n- sex + no\n",
-        "first: [age, ill]\nsecond: [sex, no]\n",
-        "groups:\n  first: [age, ill]\n  second: [sex, no]\n",
-        "- trains: [age, ill]\n- trains: [sex, no]\n",
-        '[["age", "ill"],\n\t["sex", "no"]]',
-        '{"groups": [{"trains": ["age", "ill"]}, {"trains": ["sex", "no"]}]}',
-    ],
-)
-def test_groups_are_read_in_every_common_notation(text: str) -> None:
-    assert read_groups(text) == ({"age", "ill"}, {"sex", "no"})
-
-
-def test_saved_groupings_are_read() -> None:
-    best = select_groups(SCORES, 2)
-    for text in (best.to_json(), best.to_yaml()):
-        assert read_groups(text) == best.groups
-    assert Grouping.from_yaml(best.to_yaml()) == best
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "found nothing"),
-        ("3", "found str"),
-        ("[[age, age]]", "list each task only once, found 'age' more than once"),
-        ("[[age, [ill]]]", "must be a list of names"),
-        ("a: [age]\na: [ill]\n", "duplicate key 'a' in line 2"),
-        ("[[age, ill]", "is not valid YAML or JSON: expected"),
-        ("- {trains: [age], serves: [ill]}", "`serves` must contain only tasks in `trains`"),
-        ("- {names: [age]}", "found an entry with the keys 'names'"),
-        ('{"groupings": []}', "multiple budgets"),
-        ("- {trains: [age], serves: [age], cost: much}", "could not convert"),
-    ],
-)
-def test_invalid_texts_are_rejected(text: str, message: str) -> None:
-    with pytest.raises(GroupingFileError, match=message):
-        read_groups(text)
-
-
-@pytest.mark.parametrize(
     ("text", "message"), [("a: [", "valid YAML"), ("[1]", "format"), ("format: tagalong-grouping", "version 1")]
 )
 def test_damaged_yaml_is_rejected(text: str, message: str) -> None:
     with pytest.raises(GroupingFileError, match=message):
         Grouping.from_yaml(text)
-
-
-def test_a_comparison_shows_the_loss_in_total_and_by_task() -> None:
-    best, mine = select_groups(SCORES, 2), score_grouping(SCORES, [NAMES])
-    found = Comparison(mine, best)
-    assert found.loss == pytest.approx(best.value - mine.value)
-    assert sum(found.per_task.values()) == pytest.approx(found.loss)
-    assert found.spent == (1, 2)
-    assert str(found).startswith(f"loses {found.loss:.4g} of {best.value:.6g}")
-    assert str(Comparison(best, best)) == f"is equally good: {best.value:.6g}"
-    assert str(Comparison(best, mine)).startswith("is better by")
-    with pytest.raises(ValueError, match="same tasks"):
-        Comparison(mine, score_grouping(SCORES.only(["age", "ill"]), [["age", "ill"]]))

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from group_oracle import Floats
 
+from group_oracle import Floats
 from tagalong.group import Certificate, check_certificate, select_groups
 from tagalong.group.solvers import certificate as certificates
 from tagalong.group.solvers.certificate import doubtful_groups

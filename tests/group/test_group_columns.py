@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, assert_valid, score_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from group_oracle import Floats, assert_valid, score_of
 from tagalong.group import select_groups
 from tagalong.group.selection_problem import Limits, SelectionProblem, keeps_links_whole, membership, solution_value
 from tagalong.group.solvers.column_generation import NodeBudget, Pricing, PricingQuery, solve_by_column_generation

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, assert_valid, best_by_enumeration, networks_of, score_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from group_oracle import Floats, assert_valid, best_by_enumeration, networks_of, score_of
 from tagalong.group import Candidate, select_groups
 
 values = st.integers(-40, 40).map(lambda number: number / 8)

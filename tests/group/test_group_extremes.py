@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, Frame, best_by_enumeration, networks_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from group_oracle import Floats, Frame, best_by_enumeration, networks_of
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, Certificate, Grouping, check_certificate, score_grouping, select_groups
 

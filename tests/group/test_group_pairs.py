@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Network, best_by_enumeration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from group_oracle import Network, best_by_enumeration
 from tagalong.group import Candidate, Grouping, score_grouping, select_groups
 
 Results = dict[frozenset[int], dict[int, float]]

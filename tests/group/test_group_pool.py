@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, assert_valid, score_of
 
+from group_oracle import Floats, assert_valid, score_of
 from tagalong.group import select_groups
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, assert_valid, score_of
 
+from group_oracle import Floats, assert_valid, score_of
 from tagalong.affinity import Affinity
 from tagalong.group import Certificate, check_certificate, select_groups, select_groups_by_budget
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Frame
 
+from group_oracle import Frame
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, select_groups
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats, assert_valid, score_of
 
+from group_oracle import Floats, assert_valid, score_of
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
 from tagalong.group.solvers.local_search import pack_units

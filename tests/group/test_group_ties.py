@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_oracle import Floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from group_oracle import Floats
 from tagalong.group import Candidate, Grouping, select_groups
 
 small = st.integers(2, 4).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-2, 2).map(float)))

@@ -100,18 +100,16 @@ def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
         read_costs(path, ["a"])
 
 
-def test_a_number_beyond_floating_point_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "scores.json"
-    file.write_text(f'{{"tasks": ["a", "b"], "matrix": [[0, 1{"0" * 400}], [1, 0]]}}')
-    with pytest.raises(TableError, match="row 1, column 2 must be a finite number or null"):
-        read_table(file)
-    file.write_text(f'{{"a": 1{"0" * 400}}}')
-    with pytest.raises(TableError, match="must have a positive cost"):
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_number_beyond_floating_point_is_rejected(tmp_path: Path, digits: int) -> None:
+    file, number = tmp_path / "scores.json", f"1{'0' * digits}"
+    for text in (
+        f'{{"tasks": ["a", "b"], "matrix": [[0, {number}], [1, 0]]}}',
+        f'{{"a": {{"b": {number}}}, "b": {{}}}}',
+    ):
+        file.write_text(text)
+        with pytest.raises(TableError, match=r"scores\.json"):
+            read_table(file)
+    file.write_text(f'{{"a": {number}}}')
+    with pytest.raises(TableError, match=r"scores\.json"):
         read_costs(file, ["a", "b"])
-
-
-def test_an_integer_of_thousands_of_digits_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "scores.json"
-    path.write_text(f'{{"a": {{"b": {"9" * 5000}}}}}')
-    with pytest.raises(TableError, match=r"^\S*scores\.json must not contain integers with thousands of digits$"):
-        read_table(path)

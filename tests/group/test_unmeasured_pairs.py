@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -129,9 +130,8 @@ def test_a_few_pairs_are_enough_if_every_task_has_one(table: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [object, "Float64"])
 def test_missing_values_of_a_frame_are_unmeasured_pairs(dtype: Any) -> None:
-    pandas = pytest.importorskip("pandas")
     names = ["a", "b", "c"]
-    frame = pandas.DataFrame([[0, 1, pandas.NA], [2, 0, 3], [1, 1, 0]], index=names, columns=names, dtype=dtype)
+    frame = pd.DataFrame([[0, 1, pd.NA], [2, 0, 3], [1, 1, 0]], index=names, columns=names, dtype=dtype)
     assert select_groups(frame, 2).unmeasured == pytest.approx(1 / 6)
 
 

@@ -6,19 +6,15 @@ import sys
 
 import pytest
 
-EXTRAS = {"lightning": "lightning", "sklearn": "scikit-learn", "transformers": "transformers"}
 
-
-@pytest.mark.parametrize(("extra", "package"), EXTRAS.items())
-def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra: str, package: str) -> None:
+@pytest.mark.parametrize("extra", ["lightning", "transformers"])
+def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
     for name in {extra, *(name for name in sys.modules if name.startswith(f"{extra}."))}:
         monkeypatch.setitem(sys.modules, name, None)  # makes Python treat the package as missing
     monkeypatch.delitem(sys.modules, f"tagalong.integrations.{extra}", raising=False)
     with pytest.raises(ImportError) as caught:
         importlib.import_module(f"tagalong.integrations.{extra}")
-    assert str(caught.value) == (
-        f"tagalong.integrations.{extra} requires the package '{package}'; run pip install 'tagalong[{extra}]'"
-    )
+    assert f"pip install 'tagalong[{extra}]'" in str(caught.value)
 
 
 def test_importing_tagalong_imports_no_optional_package_nor_torch_nor_pandas() -> None:

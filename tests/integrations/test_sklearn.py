@@ -5,14 +5,9 @@ import importlib
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-
-from tagalong import Problem, Study, Task
-from tagalong.learn import MLP, Recipe
-
-pytest.importorskip("sklearn", reason="needs scikit-learn")
-
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
@@ -20,7 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from tagalong import Problem, Study, Task
 from tagalong.integrations.sklearn import GroupedMultiTaskClassifier, GroupedMultiTaskRegressor
+from tagalong.learn import MLP, Recipe
 
 QUICK = {"seeds": 1, "methods": ("mtl", "tag"), "epochs": 40, "random_state": 0}
 SHORT = {"seeds": 1, "methods": ("mtl",), "epochs": 2, "random_state": 0}
@@ -150,7 +147,6 @@ def test_classes_of_every_type_are_predicted_as_they_were_given() -> None:
 
 
 def test_features_and_tasks_are_named_by_the_columns_of_frames() -> None:
-    pd = pytest.importorskip("pandas")
     X, Y = unrelated_pairs(60)
     rows = pd.DataFrame(X, columns=[f"sensor {k}" for k in range(12)])
     model = GroupedMultiTaskRegressor(**SHORT).fit(rows, pd.DataFrame(Y, columns=["c", "f", "humid", "dry"]))

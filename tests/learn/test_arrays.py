@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given
@@ -124,7 +125,6 @@ def test_numpy_torch_and_lists_give_the_same_problem(data) -> None:
 
 
 def test_frames_give_the_same_problem_as_arrays(data) -> None:
-    pd = pytest.importorskip("pandas")
     inputs, labels = data[0].astype(np.float32), data[1]
     names = ["a", "b", "c"]
     problem = Problem.from_arrays(inputs, labels, names)
@@ -254,7 +254,6 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
     ],
 )
 def test_invalid_columns_of_a_data_frame_are_named(data, column, message) -> None:
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"x": np.arange(200.0), "city": column})
     assert problems_of(frame, data[1], ["a", "b", "c"]) == [message]
 

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch.nn import functional
 
 from tagalong.learn import MLP, BoostingSettings, Problem, Split, Task, boosting_scores
-
-pytest.importorskip("sklearn")
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 FEW = BoostingSettings(learning_rate=0.3, max_trees=12, patience=12)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from tagalong.learn import Task
 from tagalong.learn.scoring import error_of
@@ -67,7 +68,6 @@ def test_scores_that_differ_by_rounding_are_ties(error: str) -> None:
 
 
 def test_areas_equal_those_of_scikit_learn() -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
     draw = torch.Generator().manual_seed(0)
     scores = torch.randn(200, generator=draw).round(decimals=1)
     labels = (scores + torch.randn(200, generator=draw) > 0).float()

@@ -256,11 +256,6 @@ def test_the_meter_reports_what_it_measured() -> None:
     assert "2 of 4 calls measured" in repr(meter)
 
 
-def test_affinity_and_grouping_are_imported_without_torch() -> None:
-    code = "import sys, tagalong.affinity, tagalong.group; sys.exit('torch' in sys.modules or 'plotly' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_importing_the_meter_needs_no_plotly() -> None:
     code = "import sys; from tagalong import AffinityMeter; sys.exit('plotly' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

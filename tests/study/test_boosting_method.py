@@ -11,8 +11,6 @@ from tagalong.learn import MLP, Problem, Recipe, Split, Task, boosting_scores
 from tagalong.study import ExternalStudy, Results, Study, make_method
 from tagalong.study.methods import boosting
 
-pytest.importorskip("sklearn")
-
 
 def make_problem() -> Problem:
     """Two tasks that trees learn better than a short training of a small network."""
@@ -81,12 +79,6 @@ def test_problems_that_are_no_tables_are_refused(changed: dict[str, Any], messag
     (found,) = make_method("boosting").problems(problem.names, problem)
     with pytest.raises(ValueError, match=f"^`methods`: 'boosting' {message}"):
         raise found
-
-
-def test_boosting_needs_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boosting, "is_installed", lambda package: False)
-    (found,) = make_method("boosting").problems(("a", "b"), make_problem())
-    assert str(found) == "`methods`: 'boosting' requires scikit-learn; run pip install 'tagalong[sklearn]'"
 
 
 def test_networks_trained_elsewhere_cannot_be_compared_with_boosting(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ from torch import nn
 
 from tagalong.learn import MLP, Problem, Split
 from tagalong.study import Study, default_methods
-from tagalong.study.methods import boosting
 
-pytest.importorskip("sklearn")
 NAMES = ("mtl", "mtl-big2", "mtl-big3", "ensemble", "best-of", "stl", "tag", "auto", "boosting", "constant")
 
 
@@ -38,13 +36,6 @@ def test_methods_that_cannot_average_the_tasks_are_left_out() -> None:
         "Left out: boosting, constant (requires tasks with one label per row and without a loss of their own, "
         "found a).",
     ]
-
-
-def test_boosting_is_left_out_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boosting, "is_installed", lambda package: False)
-    found = default_methods(small_problem(), [2, 3])
-    assert found.left_out == {"boosting": "requires scikit-learn"}
-    assert found.names == tuple(name for name in NAMES if name != "boosting")
 
 
 def test_boosting_is_left_out_for_images() -> None:

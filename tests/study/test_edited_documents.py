@@ -16,7 +16,7 @@ import pytest
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError
-from tagalong.group import Grouping, read_groups, read_table, score_grouping, select_groups
+from tagalong.group import Grouping, read_table, select_groups
 from tagalong.learn import Problem
 from tagalong.report import write_report
 from tagalong.study import Best, ExternalStudy, Results, Study, read_run
@@ -195,7 +195,6 @@ def test_edited_groupings_in_files_are_used_or_rejected(read: Callable[[str], Gr
         assert grouping._repr_html_()
         assert [grouping.explain(task) for task in grouping.tasks]
         assert Grouping.from_json(grouping.to_json()) == grouping
-        score_grouping(affinity, read_groups(text))
 
     assert sum(rejects(use, text) for text in sampled(document, 150)) > 50
 

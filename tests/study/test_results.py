@@ -209,12 +209,6 @@ def test_the_frame_has_nan_where_nothing_is_known() -> None:
     assert frame.network.tolist() == [None, None, ("a",), ("b",)]
 
 
-def test_the_error_without_pandas_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagalong.errors.is_installed", lambda package: package != "pandas")
-    with pytest.raises(ImportError, match=r"requires the package 'pandas'; run pip install 'pandas'"):
-        results(found()).to_frame()
-
-
 def test_results_without_all_together_have_a_table_and_no_verdict(tmp_path: Path) -> None:
     alone = results(records("stl", None, [0.0], [0.0]))
     assert alone.table()[0].change is None

@@ -7,6 +7,7 @@ from .affinity import Affinity as Affinity
 from .bootstrap import max_resamples as max_resamples
 from .display import named_values as named_values
 from .formats import AffinityFileError as AffinityFileError
+from .formats import disclaimer as disclaimer
 from .formats import square_matrix as square_matrix
 from .reliability import Settled as Settled
 from .reliability import Spread as Spread

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.disclaimer import disclaimer
-from tagalong.errors import InvalidInput, pluralize, raise_problems
+from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.files import (
     DocumentError,
     pack_arrays,
@@ -22,11 +23,13 @@ from tagalong.files import (
     write_atomic,
     write_document,
 )
-from tagalong.tabular import DECIMAL_COMMA_HINT, ParsedTable, TableError, TableRow, is_number, read_table
+from tagalong.tabular import TableError, parse_numbers, read_table
 
 from .averaging import Floats
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .affinity import Affinity
 
 ROW_MEANINGS = {"source": "source", "target": "target", "onto": "target"}  # keyed by the table's first cell
@@ -54,89 +57,39 @@ def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Reads a square table and returns its matrix and task names, both in row order."""
     path.stat()  # raises FileNotFoundError
     try:
-        return square_matrix(read_table(path), axis)
+        return square_matrix(read_table(path, as_text=True), axis)
     except TableError as error:
         raise AffinityFileError.join(error.problems) from error
 
 
-def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Returns the matrix and the task names of a square table, both in row order.
+def square_matrix(table: pd.DataFrame, axis: str) -> tuple[Floats, tuple[str, ...]]:
+    """Returns the matrix and the task names of a square table of text, both in row order.
 
     Raises:
         AffinityFileError: If the table is not square, its rows and columns have different names, or some cells are not
             numbers.
     """
-    columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
-    _check_header(table, columns, rows)
-    problems = table.problems + _header_problems(table, columns, axis)
-    if rows and len(set(columns)) == len(columns):  # otherwise, every row would be reported because of the header
-        problems += _row_problems(table, rows, columns)
-    matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
-    raise_problems(problems, AffinityFileError)
-    return matrix[:, [columns.index(name) for name in rows]], rows
-
-
-def _check_header(table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...]) -> None:
-    """Raises an error if the first line is not a header, or not that of a square table."""
-    place = table.at(table.header)
-    expected = "must be a header row: a label for the first column, then one task name per column"
-    if not columns:
-        raise AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")
-    if all(map(is_number, columns)) and set(columns) != set(rows):
-        hint = "put the task names in the first row and the first column"
-        raise AffinityFileError(place, expected, "numbers", hint)
-    if len(rows) > len(columns) and not set(rows) & set(columns):  # otherwise, every line would be reported
-        expected = "must be a square table whose rows and columns have the same names"
-        hint = "for a table with one row per example, use tagalong run"
-        raise AffinityFileError(table.place, expected, f"{len(rows):,} rows that are not named after columns", hint)
-
-
-def _header_problems(table: ParsedTable, columns: tuple[str, ...], axis: str) -> list[InvalidInput]:
-    place, corner = table.at(table.header), table.header.cells[0]
+    corner, *columns = table.columns
+    rows = table.iloc[:, 0].tolist()
+    place = table.attrs["place"]
+    expected = "must have the same task names in its first row and its first column"
+    if not all(columns) or sorted(columns) != sorted(rows):
+        unpaired = set(columns) ^ set(rows)
+        if not set(columns) & set(rows):
+            hint = "for a table with one row per example, use tagalong run"
+            raise AffinityFileError(place, expected, "none", hint)
+        repeated = {name for name in rows if rows.count(name) > 1}
+        found = f"a difference for {first_few(sorted(map(repr, unpaired | repeated)))}"
+        raise AffinityFileError(place, expected, found)
     problems: list[InvalidInput] = []
-    if not all(columns):
-        problems.append(AffinityFileError(place, "must contain a name for every column", "an empty cell"))
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:
-        expected = f"must match `axis={axis!r}`"
         hint = "pass the other `axis`, or change the cell"
-        problems.append(AffinityFileError(f"{place}: the first cell", expected, repr(corner), hint))
-    return problems
-
-
-def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
-    problems: list[InvalidInput] = []
-    if len(rows) != len(columns):
-        count = pluralize(len(columns), "row")
-        problems.append(AffinityFileError(table.place, f"must have {count}, one per column", str(len(rows))))
-    known = ", ".join(map(repr, columns))
-    for row in table.rows:
-        if row.cells[0] not in columns:
-            expected = f"must start with one of the column names {known}"
-            problems.append(AffinityFileError(table.at(row), expected, repr(row.cells[0])))
-    repeated = [name for name in columns if rows.count(name) > 1]
-    missing = [name for name in columns if name not in rows]
-    problems += [
-        AffinityFileError(table.place, f"must have exactly one row for {name!r}", "several") for name in repeated
-    ]
-    problems += [AffinityFileError(table.place, f"must have a row for column {name!r}", "none") for name in missing]
-    return problems
-
-
-def _parse_row(
-    table: ParsedTable, row: TableRow, columns: tuple[str, ...], problems: list[InvalidInput]
-) -> list[float]:
-    numbers = []
-    for name, cell in zip(columns, row.cells[1:], strict=True):
-        try:
-            number = table.parse_number(cell)
-        except ValueError:
-            number = np.inf
-        if np.isinf(number):
-            hint = DECIMAL_COMMA_HINT if "," in cell else ""
-            place = table.at(row, name)
-            problems.append(AffinityFileError(place, "must be a finite number or empty", repr(cell), hint))
-        numbers.append(number)
-    return numbers
+        problems.append(
+            AffinityFileError(f"{place}: the first cell", f"must match `axis={axis!r}`", repr(corner), hint)
+        )
+    numbers = parse_numbers(table, columns, problems)
+    raise_problems(problems, AffinityFileError)
+    return numbers[rows].to_numpy(), tuple(rows)
 
 
 FORMAT = "tagalong-affinity"
@@ -238,3 +191,43 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         problem = f"is not a valid archive with the arrays {', '.join(PER_STEP_FIELDS)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN_HINT) from error
+
+
+# Words in task names that suggest a sensitive personal trait; an asterisk matches any ending.
+SENSITIVE_TRAITS = {
+    "gender": "gender sex male female man woman men women boy girl trans*",
+    "race and origin": "race racial ethnic* skin nationality citizen* immigra* migra* hispanic asian black white caste",
+    "religion": "religi* faith church muslim christian jewish hindu",
+    "age": "age ages young old elderly",
+    "health": "health* ill illness disease* diagnos* disab* pregnan* cancer diabet* depress* hiv bmi blood cholesterol "
+    "glucose hba1c systolic diastolic hdl ldl triglycerides creatinine insulin smok* alcohol drug* mental",
+    "sexuality": "sexual* gay lesbian orientation",
+    "appearance": "attractive chubby beard makeup bald face facial",
+    "belief and standing": "politic* party vote* union income poverty wealth crime criminal convict*",
+}
+
+
+def disclaimer(tasks: Iterable[str]) -> str:
+    """Returns the disclaimer for these tasks, listing those that seem to be about people.
+
+    Example:
+        >>> disclaimer(["depth", "normals"])
+        'Affinity describes how one network trained on one data set. It implies neither similarity nor causation.'
+        >>> "gender: is_male; age: Young" in disclaimer(["is_male", "Young", "depth"])
+        True
+    """
+    sensitive_tasks: dict[str, list[str]] = {}
+    for task in tasks:
+        words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())
+        for trait, patterns in SENSITIVE_TRAITS.items():
+            if any(fnmatch(word, pattern) for word in words for pattern in patterns.split()):
+                sensitive_tasks.setdefault(trait, []).append(task)
+                break
+    text = "Affinity describes how one network trained on one data set. It implies neither similarity nor causation."
+    if not sensitive_tasks:
+        return text
+    named = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in sensitive_tasks.items())
+    return (
+        f"{text} Some of these tasks seem to be about people ({named}). That such tasks train well together says "
+        "nothing about people and must not be interpreted as a link between these traits."
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.console import Console
 
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import disclaimer
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable
@@ -22,7 +22,7 @@ from .messages import InterruptRequest, name_arguments
 from .terminal import print_line, print_table, print_text, printable, screen, spinner
 
 if TYPE_CHECKING:
-    from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
+    from tagalong.group import Group, Grouping, ScoreTable, Stability
 
 OUTPUT_SUFFIXES = (".json", ".yaml", ".yml")
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
@@ -71,7 +71,7 @@ def group(
         `tagalong group affinity.csv --budget 3`: at most three networks
         `tagalong group losses.csv --objective min --compare mine.yaml`: how much worse your own grouping is
     """
-    from tagalong.group import Comparison, read_table  # imports scipy, which would slow down `--help`
+    from tagalong.group import read_table  # imports scipy, which would slow down `--help`
 
     _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
     arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
@@ -97,7 +97,7 @@ def group(
     _check_task_names(explain or [], table)
     answer = _select_groups(file, table, wanted, rules | search, quiet or json)
     if own is not None:
-        answer = replace(answer, comparison=Comparison(own, answer.groupings[0]), compared=compare)
+        answer = replace(answer, own=own, own_file=compare)
     if out is not None:
         _save_groupings(answer, out, multiple=budgets is not None)
     if json:
@@ -146,15 +146,30 @@ def _completion_arguments(table: ScoreTable, pairs: bool, allow_single: bool | N
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Scores the user's own grouping with the same scores and constraints."""
-    from tagalong.group import read_groups, score_grouping
-    from tagalong.tabular import read_text
+    """Scores the groups in a file: a saved grouping, a list of groups, or a mapping from names to groups.
+
+    A group is a list of tasks, or an entry with `trains` and `serves`.
+    """
+    from tagalong.group import Group, score_grouping
 
     if path is None:
         return None
-    text = read_text(path)
     with name_arguments(groups=str(path)):
-        return score_grouping(table.scores, read_groups(text), **rules)
+        try:
+            document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # reads names such as `no` as text
+        except yaml.YAMLError as error:
+            raise InvalidInput("groups", f"is not valid YAML or JSON: {error}") from error
+        if isinstance(document, dict):
+            document = document.get("groups", list(document.values()))
+        groups: list[Any] = []
+        for entry in document if isinstance(document, list) else [document]:
+            served = isinstance(entry, dict) and isinstance(entry.get("serves"), list)
+            names = entry.get("trains") if served else entry
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                expected = "each group must be a list of names, or an entry with `trains` and `serves`"
+                raise InvalidInput("`groups`:", expected, repr(entry))
+            groups.append(Group(names, entry["serves"], float(entry.get("cost", 1))) if served else names)
+        return score_grouping(table.scores, groups, **rules)
 
 
 def _selected_budgets(
@@ -186,14 +201,14 @@ def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
 
 @dataclass(frozen=True)
 class _GroupingAnswer:
-    """The groupings for the requested budgets, and the scores they are based on."""
+    """The groupings for the requested budgets, the scores they are based on, and the user's own grouping."""
 
     file: Path
     table: ScoreTable
     groupings: Sequence[Grouping]
     interrupted: bool
-    comparison: Comparison | None = None
-    compared: Path | None = None
+    own: Grouping | None = None
+    own_file: Path | None = None
 
 
 def _select_groups(
@@ -226,8 +241,11 @@ def _to_json(answer: _GroupingAnswer, multiple: bool, explain: Sequence[str]) ->
         grouping = answer.groupings[0]
         names = grouping.tasks if "all" in explain else explain
         whole["explanations"] = {task: grouping.explain(task) for task in names}
-    if answer.comparison is not None:
-        whole["comparison"] = _comparison_document(answer.comparison)
+    if answer.own is not None:
+        best = answer.groupings[0]
+        loss, per_task = _losses(answer.own, best)
+        spent = {"mine": _total_cost(answer.own), "best": _total_cost(best)}
+        whole["comparison"] = {"mine": answer.own.to_document(), "loss": loss, "per_task": per_task, "spent": spent}
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
@@ -235,7 +253,7 @@ def _grouping_document(grouping: Grouping) -> dict[str, Any]:
     """Returns the grouping with derived values that are useful in scripts."""
     known = grouping.to_document()
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
-    known["cost"] = sum(group.cost for group in grouping.groups)
+    known["cost"] = _total_cost(grouping)
     if grouping.resampled is not None:
         known["resampled"]["unsettled"] = list(grouping.resampled.unsettled)
     return known
@@ -256,14 +274,15 @@ def _save_groupings(answer: _GroupingAnswer, path: Path, multiple: bool) -> None
     write_atomic(path, text.rstrip("\n") + "\n")
 
 
-def _comparison_document(comparison: Comparison) -> dict[str, Any]:
-    own, best = comparison.spent
-    return {
-        "mine": comparison.mine.to_document(),
-        "loss": comparison.loss,
-        "per_task": comparison.per_task,
-        "spent": {"mine": own, "best": best},
-    }
+def _losses(own: Grouping, best: Grouping) -> tuple[float, dict[str, float]]:
+    """Returns how much worse the user's own grouping is in total, and for each task without its weight."""
+    sign = 1 if best.objective == "max" else -1
+    per_task = {task: sign * (score - own.per_task[task]) for task, score in best.per_task.items()}
+    return sign * (best.value - own.value), per_task
+
+
+def _total_cost(grouping: Grouping) -> float:
+    return sum(group.cost for group in grouping.groups)
 
 
 class _Display:
@@ -291,8 +310,8 @@ class _Display:
         self._show_explanations(grouping, explain)
         if together:
             self._show_together(grouping.resampled)
-        if self.answer.comparison is not None:
-            self._show_comparison(self.answer.comparison)
+        if self.answer.own is not None:
+            self._show_comparison(self.answer.own, grouping)
 
     def _show_networks(self, grouping: Grouping) -> None:
         self._line(grouping.summary, blank_before=not self.quiet)
@@ -304,7 +323,7 @@ class _Display:
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
         text_table = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
-            spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
+            spent, stable = _total_cost(grouping), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
             row += [f"{grouping.value:.6g}", _format_proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
@@ -354,21 +373,17 @@ class _Display:
             text_table.add_row(f"{printable(stability.tasks[i])}, {printable(stability.tasks[j])}", f"{fraction:.0%}")
         self._print_table(text_table)
 
-    def _show_comparison(self, comparison: Comparison) -> None:
-        own, best = comparison.spent
-        units = "cost" if self.costs else "networks"
-        over = (
-            f", exceeding the budget of {comparison.best.budget:g}" if own > comparison.best.budget * (1 + 1e-9) else ""
-        )
-        self._line(
-            f"{self.answer.compared} {comparison}; {units}: {own:g}{over}, the best: {best:g}", blank_before=True
-        )
+    def _show_comparison(self, own: Grouping, best: Grouping) -> None:
+        spent = "total cost {:g}" if self.costs else "networks {:g}"
+        totals = [f"total {grouping.value:.6g}, {spent.format(_total_cost(grouping))}" for grouping in (own, best)]
+        self._line(f"{self.answer.own_file}: {totals[0]}; best: {totals[1]}", blank_before=True)
         if self.quiet:
             return
-        self._print_table(_network_table(comparison.mine, self.costs))
+        self._print_table(_network_table(own, self.costs))
         text_table = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        _, losses = _losses(own, best)
         for task in self.answer.table.tasks:
-            scores = comparison.mine.per_task[task], comparison.best.per_task[task], comparison.per_task[task]
+            scores = own.per_task[task], best.per_task[task], losses[task]
             text_table.add_row(printable(task), *(f"{score:.4g}" for score in scores))
         self._print_table(text_table)
 

@@ -3,8 +3,6 @@
 from tagalong.tabular import TableError as TableError
 
 from .cost_files import read_costs as read_costs
-from .given_groups import Comparison as Comparison
-from .given_groups import read_groups as read_groups
 from .given_groups import score_grouping as score_grouping
 from .grouping import Group as Group
 from .grouping import Grouping as Grouping

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-from tagalong.errors import InvalidInput, raise_problems
-from tagalong.tabular import TableError, as_number, parse_table, read_text
+from tagalong.errors import InvalidInput, is_positive, raise_problems
+from tagalong.tabular import TableError, parse_numbers, read_table
 
-from .score_files import group_names, is_json, parse_json
+from .score_files import group_names, read_json
 
 Costs = dict[frozenset[str] | int, float]
 
@@ -20,8 +18,8 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     """Reads the cost of each group, or of each number of tasks.
 
     Args:
-        path: a table with two columns, or JSON of the form `{group: cost}`. The first column contains groups (such as
-            `age+ill`) or numbers of tasks, and the second column contains their costs. A header is optional.
+        path: a table with the columns `group` and `cost`, or JSON of the form `{group: cost}`. Groups are task names
+            such as `age+ill`, or numbers of tasks.
         tasks: the names of all tasks.
 
     Returns:
@@ -38,51 +36,28 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
         ...     read_costs(path, ["age", "ill"]) == {1: 0.5, 2: 1.0, frozenset({"age", "ill"}): 1.5}
         True
     """
-    file = Path(path)
-    known = ", ".join(map(repr, tasks))
     problems: list[InvalidInput] = []
+    document = read_json(Path(path))
+    if document is None:
+        table = read_table(path, as_text=True)
+        if list(table.columns) != ["group", "cost"]:
+            raise TableError(path, "must have the columns 'group' and 'cost'", ", ".join(map(repr, table.columns)))
+        entries = list(zip(table["group"], parse_numbers(table, ["cost"], problems)["cost"].tolist(), strict=True))
+    elif isinstance(document, dict):
+        entries = list(document.items())
+    else:
+        raise TableError(path, "must be a mapping {group: cost}", "a list")
     costs: Costs = {}
-    for place, group, cell, cost in _read_entries(file):
-        key = _read_group(group, tasks)
+    for group, cost in entries:
+        key = group_names(group, tasks) or (int(group) if group.isdecimal() else None)
         if key is None:
-            expected = f"must be task names ({known}) joined by +, or a number of tasks"
-            problems.append(TableError(place, expected, repr(group)))
-            continue
-        if key in costs:
-            problems.append(TableError(place, f"repeats the cost of {group!r}", hint="list each group only once"))
-        if not 0 < cost < math.inf:
-            problems.append(TableError(place, "must have a positive cost", repr(cell)))
-        costs[key] = cost
-    if not costs and not problems:
-        problems.append(TableError(file, f"must list costs for groups of {known}", "none"))
+            expected = f"must contain task names ({', '.join(map(repr, tasks))}) joined by +, or numbers of tasks"
+            problems.append(TableError(path, expected, repr(group)))
+        elif key in costs:
+            problems.append(TableError(path, f"must list the cost of {group!r} only once"))
+        elif not is_positive(cost):
+            problems.append(TableError(path, f"must have a positive cost for {group!r}", repr(cost)))
+        else:
+            costs[key] = float(cost)
     raise_problems(problems, TableError)
     return costs
-
-
-def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
-    """Reads the location, group and cost of each entry. The cost is returned both as written and as a number."""
-    text = read_text(path)
-    if is_json(text):
-        document = parse_json(text, path)
-        if not isinstance(document, dict):
-            raise TableError(path, "must be a mapping {group: cost}", "a list")
-        return [(f"{path}, {group!r}", group, cost, _parse_cost(as_number, cost)) for group, cost in document.items()]
-    table = parse_table(text, path, default_header=("group", "cost"))
-    raise_problems(table.problems, TableError)
-    return [
-        (table.at(row), row.cells[0], row.cells[1], _parse_cost(table.parse_number, row.cells[1])) for row in table.rows
-    ]
-
-
-def _read_group(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
-    names = group_names(group, tasks)
-    if names is None and group.isdecimal():
-        return int(group)
-    return names
-
-
-def _parse_cost(parse_number: Callable[[Any], float], cost: Any) -> float:
-    try:
-        return parse_number(cost)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

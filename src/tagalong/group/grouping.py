@@ -333,7 +333,7 @@ class Grouping:
             True
         """
         try:
-            document = read_yaml(text)
+            document = _read_yaml(text)
         except ValueError as error:
             raise GroupingFileError("the grouping", f"is not valid YAML: {error}") from error
         return Grouping.from_document(document)
@@ -407,18 +407,9 @@ def _read_stability(entry: Entry, tasks: list[str]) -> Stability:
     return Stability(entry["resamples"].integer(1), entry["share"].number(0), names, together, same)
 
 
-def read_yaml(text: str, as_text: bool = False) -> Any:
-    """Parses YAML. With `as_text`, every value is read as a string, so task names like `no` or `1` are allowed.
-
-    Raises:
-        ValueError: If the text is not valid YAML, or a mapping contains a repeated key.
-
-    Example:
-        >>> read_yaml("first: [age, no]", as_text=True)
-        {'first': ['age', 'no']}
-    """
+def _read_yaml(text: str) -> Any:
     try:
-        return yaml.load(text, _TextLoader if as_text else _TypedLoader)
+        return yaml.load(text, _UniqueKeysLoader)
     except yaml.YAMLError as error:
         raise ValueError(_describe_yaml_error(error)) from error
     except RecursionError:
@@ -431,8 +422,8 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
     return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
 
 
-class _UniqueKeysMixin:
-    """Makes a YAML loader reject repeated keys. PyYAML's own loaders silently keep the last value."""
+class _UniqueKeysLoader(yaml.SafeLoader):
+    """Rejects repeated keys, of which PyYAML's own loader silently keeps the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
@@ -442,12 +433,4 @@ class _UniqueKeysMixin:
                     problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
                 )
             seen.add(str(key.value))
-        return super().construct_mapping(node, deep)  # type: ignore[misc]
-
-
-class _TypedLoader(_UniqueKeysMixin, yaml.SafeLoader):
-    pass
-
-
-class _TextLoader(_UniqueKeysMixin, yaml.BaseLoader):
-    pass
+        return super().construct_mapping(node, deep)

@@ -325,6 +325,10 @@ class ScoreScaling:
             math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
         )
 
+    def weighted_total(self, values: Mapping[str, float], tasks: Sequence[str]) -> float:
+        """Sums the weighted scores of some of the tasks, on the common scale."""
+        return sum(self.weighted_score(tasks.index(task), value) for task, value in values.items())
+
     def to_scores(self, value: float) -> float:
         """Converts a value back to the original scale of the scores."""
         return math.ldexp(value, self.exponent)

@@ -13,28 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tagalong.affinity import Affinity
-from tagalong.errors import (
-    InvalidInput,
-    collect,
-    is_positive_integer,
-    missing_package,
-    raise_problems,
-    task_name_problems,
-)
+from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems, task_name_problems
 from tagalong.files import owner_mark
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.metrics import r2_score
-    from sklearn.utils import check_array, check_consistent_length, check_random_state
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise missing_package(__name__, "scikit-learn", "tagalong[sklearn]") from error
 
 Columns = dict[str, NDArray[Any]]
 RECIPE_PARAMETERS = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")

@@ -51,9 +51,6 @@ def boosting_scores(problem: Problem, settings: BoostingSettings | None = None) 
         problem: a problem with rows in memory, a vector of inputs per row, and one label per task and row. Tasks must
             not have a loss of their own.
         settings: the settings. Defaults to `BoostingSettings()`.
-
-    Raises:
-        ImportError: If scikit-learn is not installed.
     """
     found: dict[str, dict[str, Score]] = {"val": {}, "test": {}}
     for task in problem.tasks:

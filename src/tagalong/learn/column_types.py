@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong import tabular
-from tagalong.tabular import MISSING_WORDS, SEPARATOR, RawColumns, TableSource, TextCells, as_number
+from tagalong.tabular import MISSING_WORDS, TableSource, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
@@ -33,14 +36,15 @@ class Columns(Mapping[str, Column]):
         unnamed: the number of unnamed columns that were dropped, such as a saved index.
     """
 
-    def __init__(self, raw: RawColumns) -> None:
-        self.place, self.rows, self.unnamed = raw.place, raw.rows, raw.unnamed
-        self._raw = raw
+    def __init__(self, table: pd.DataFrame) -> None:
+        self._table = table[[name for name in table.columns if name]]
+        self.rows, self.place = len(table), table.attrs["place"]
+        self.unnamed = len(table.columns) - len(self._table.columns)
         self._converted: dict[str, Column] = {}
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._converted:
-            self._converted[name] = _convert(self._raw.columns[name], self._raw.decimal_comma)
+            self._converted[name] = _convert(self._table[name], self._table.attrs["decimal_comma"])
         return self._converted[name]
 
     def locate_text(self, name: str) -> str | None:
@@ -50,15 +54,15 @@ class Columns(Mapping[str, Column]):
             >>> read_columns({"age": ["31", "37", "oops", *("40",) * 20]}).locate_text("age")
             "'oops' in row 2 (counted from 0)"
         """
-        lines = self._raw.lines
-        where = (lambda row: f"line {lines[row]}") if lines else None
-        return locate_text(self[name], self._raw.decimal_comma, where)
+        lines = self._table.index
+        where = (lambda row: f"line {lines[row]}") if lines.name == "line" else None
+        return locate_text(self[name], self._table.attrs["decimal_comma"], where)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._raw.columns)
+        return iter(self._table.columns)
 
     def __len__(self) -> int:
-        return len(self._raw.columns)
+        return len(self._table.columns)
 
 
 def read_columns(source: TableSource | Columns, argument: str = "data", keep_empty: bool = False) -> Columns:
@@ -79,58 +83,30 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         >>> columns["age"], columns["town"]
         (array([31., nan]), array(['Ulm', None], dtype=object))
     """
-    return source if isinstance(source, Columns) else Columns(tabular.read_columns(source, argument, keep_empty))
+    return source if isinstance(source, Columns) else Columns(read_table(source, argument, keep_empty=keep_empty))
 
 
-def _convert(raw: Any, decimal_comma: bool) -> Column:
+def _convert(raw: pd.Series, decimal_comma: bool) -> Column:
     """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
-    values = np.asarray(raw) if hasattr(raw, "dtype") else raw
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        values = values.astype(str)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+    values = np.asarray(raw)
+    if values.dtype != object:
         return as_column(values)
-    if isinstance(values, TextCells) and (numbers := _parse_numbers(values)) is not None:
-        return numbers
-    clean = cache(_clean) if isinstance(values, TextCells) else _clean  # equal texts become one object
-    cells = [clean(value) for value in values]
-    known = [cell for cell in cells if isinstance(cell, str)]
-    if known and all(cell.lower() in BOOLEAN_WORDS for cell in known):
+    cells = [value.strip() if isinstance(value, str) else value for value in values]
+    cells = [math.nan if isinstance(cell, str) and cell.lower() in MISSING_WORDS else cell for cell in cells]
+    texts = {cell for cell in cells if isinstance(cell, str)}
+    if texts and {text.lower() for text in texts} <= set(BOOLEAN_WORDS):
         cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
     column = as_column(_as_objects(cells))
     if column.dtype == object and decimal_comma:
-        swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
-        return swapped if swapped.dtype != object else column
+        with_points = [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
+        numbers = as_column(_as_objects(with_points))
+        return column if numbers.dtype == object else numbers
     return column
 
 
-def _parse_numbers(cells: TextCells) -> NDArray[np.float64] | None:
-    """Converts a column piece by piece, or returns None if a cell is neither a number nor missing."""
-    try:
-        return np.concatenate([_parse_piece(piece) for piece in cells.pieces])
-    except ValueError:
-        return None
-
-
-def _parse_piece(piece: str) -> NDArray[np.float64]:
-    cells, parse = piece.split(SEPARATOR), as_number if "_" in piece else float
-    try:
-        return np.array(list(map(parse, cells)))
-    except ValueError:
-        cleaned = map(_clean, cells)
-        return np.array([np.nan if cell is None else parse(cell) for cell in cleaned])
-
-
-def _clean(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    stripped = value.strip()
-    return None if stripped.lower() in MISSING_WORDS else stripped
-
-
-def _as_objects(cells: Iterable[Any]) -> Column:
-    values = list(cells)
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
+def _as_objects(cells: Sequence[Any]) -> Column:
+    objects = np.empty(len(cells), dtype=object)
+    objects[:] = cells
     return objects
 
 
@@ -146,11 +122,15 @@ def as_column(raw: Any) -> Column:
         return values.astype(np.float64)
     if values.dtype.kind in "mM":  # conversion to numbers would give nanoseconds, even for NaT
         values = np.where(np.isnat(values), "", values.astype(str))
-    flat = [None if is_missing(value) else value for value in values.ravel().tolist()]
+    flat = values.ravel().tolist()
+    if not any(isinstance(value, str) and "_" in value for value in flat):
+        with suppress(TypeError, ValueError, OverflowError):
+            return values.astype(np.float64)  # much faster, if there are only numbers and NaN
+    flat = [None if is_missing(value) else value for value in flat]
     try:
         return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
     except (TypeError, ValueError):
-        return _as_objects(None if value is None else str(value) for value in flat).reshape(values.shape)
+        return _as_objects([None if value is None else str(value) for value in flat]).reshape(values.shape)
 
 
 def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]:
@@ -160,15 +140,14 @@ def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]
         >>> text_cells(np.array(["1", None, "x"], dtype=object))
         array([2])
     """
-    return np.array(
-        [row for row, cell in enumerate(column.tolist()) if not _is_number_or_missing(cell, decimal_comma)], np.int64
-    )
-
-
-def _is_number_or_missing(cell: Any, decimal_comma: bool) -> bool:
-    if cell is None or tabular.is_number(cell):
-        return True
-    return decimal_comma and tabular.is_number(cell.replace(",", "."))
+    cells = [cell if cell is None or not decimal_comma else cell.replace(",", ".") for cell in column.tolist()]
+    rows = []
+    for row, cell in enumerate(cells):
+        try:
+            as_number(cell or 0)
+        except ValueError:  # noqa: PERF203
+            rows.append(row)
+    return np.array(rows, np.int64)
 
 
 def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
@@ -200,3 +179,13 @@ def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return not value.strip() if isinstance(value, str) else bool(value != value)
+
+
+def as_number(value: Any) -> float:
+    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
+    if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
+        raise ValueError(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits; as text, float reads it as infinite
+        return math.inf if value > 0 else -math.inf

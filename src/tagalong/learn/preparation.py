@@ -19,7 +19,7 @@ from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.files import READ_ERRORS
 from tagalong.free_memory import free_memory
-from tagalong.tabular import TableSource, as_number
+from tagalong.tabular import TableSource
 
 from .column_types import (
     BOOLEAN_WORDS,
@@ -28,6 +28,7 @@ from .column_types import (
     Column,
     Columns,
     as_column,
+    as_number,
     locate_text,
     read_columns,
     show_cell,

@@ -195,7 +195,7 @@ class Problem:
             data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
                 columns, or a list of mappings, one per row. A CSV file needs a header. It can be delimited by commas,
                 semicolons, tabs or pipes, encoded in UTF-8, UTF-16 (with a byte order mark) or Latin-1, and compressed
-                with gzip or stored as the only file in a zip archive. Parquet files need `pip install
+                with gzip or stored as the only file in a zip archive. Parquet files (.parquet) need `pip install
                 'tagalong[parquet]'`.
             targets: the columns to predict, as names or `Task` objects. If a target is given by name, its kind is
                 inferred (see `kinds`).
@@ -248,71 +248,6 @@ class Problem:
             unlabelled=unlabelled,
         )
         return Problem(**fields)
-
-    @staticmethod
-    def from_csv(
-        path: Any,
-        targets: Sequence[Task | str],
-        *,
-        features: Sequence[str] | None = None,
-        ignore: Sequence[str] = (),
-        categorical: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
-        errors: Mapping[str, str] | None = None,
-        split_column: str | None = None,
-        group_column: str | None = None,
-        features_file: str | Path | None = None,
-        name: str | None = None,
-        recipe: Recipe | None = None,
-        encoder: Encoder | EncoderName | None = None,
-        split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
-        seed: int = 0,
-        unlabelled: TableSource | None = None,
-    ) -> Problem:
-        """Creates a problem from a CSV file. See `Problem.from_table`, which takes the same arguments.
-
-        Args:
-            path: the file, or any other source that `Problem.from_table` accepts.
-            targets: the columns to predict, as names or `Task` objects.
-            features: the columns to predict from. If None, all columns without another role are used.
-            ignore: the columns to ignore.
-            categorical: the feature columns to one-hot encode.
-            kinds: the kinds of the targets given by name: "binary", "multiclass" or "regression".
-            errors: the error measures for targets given by name; see `Task.error`.
-            split_column: the column that assigns each row to "train", "val" or "test".
-            group_column: the column that contains the group labels. Rows of the same group stay in the same split.
-            features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
-            name: the name of the problem. If None, the file name without its suffixes is used.
-            recipe: the training recipe. If None, the default recipe of the encoder is used.
-            encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
-                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
-                `TabM`).
-            split: the fractions of training, validation and test rows, or three arrays of row numbers.
-            seed: the seed for the split.
-            unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,
-                another npy or npz file). Networks that others teach learn from these rows too.
-
-        Raises:
-            InvalidInput: If the table or any other argument is invalid; the message lists all problems.
-        """
-        return Problem.from_table(
-            path,
-            targets,
-            features=features,
-            ignore=ignore,
-            categorical=categorical,
-            kinds=kinds,
-            errors=errors,
-            split_column=split_column,
-            group_column=group_column,
-            features_file=features_file,
-            name=name,
-            recipe=recipe,
-            encoder=encoder,
-            split=split,
-            seed=seed,
-            unlabelled=unlabelled,
-        )
 
     def __repr__(self) -> str:
         tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:MAX_SHOWN_TASKS]]

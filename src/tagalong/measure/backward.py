@@ -1,17 +1,16 @@
-"""Reuses the gradients of a measured step for training (`meter.backward`) and for the tasks' Gram matrix."""
+"""Reuses the gradients of a measured step for training (`meter.backward`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .closure import TaskLosses, loss_graph, raise_closure_problems
-from .gradients import GradientSum, TaskGradients, gradient_matrices, plan_blocks
+from .gradients import GradientSum
 from .setup import Setup, check_weights
-from .steps import Steps
 
 
 class TrainingGradient:
@@ -102,46 +101,6 @@ class TrainingGradient:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
-
-
-class TaskGramMatrix:
-    """The Gram matrix ⟨g_i, g_j⟩ over the shared parameters, reused from a measured step if possible.
-
-    Attributes:
-        found: The tasks and the Gram matrix from the last call, if that call was measured.
-        wanted: Whether `gram` has been called before. Until then, the matrix is not kept, to save memory.
-    """
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self.found: tuple[Sequence[str], Tensor] | None = None
-        self.wanted = False
-
-    def clear(self) -> None:
-        self.found = None
-
-    def matrix(self, returned: object) -> Tensor:
-        """Returns the Gram matrix for the losses returned by the last call, without missing tasks."""
-        self.wanted = True
-        losses = _present_losses(_read_losses(returned))
-        if self.found is not None and set(losses) <= set(self.found[0]):
-            at = [self.found[0].index(task) for task in losses]
-            return self.found[1][at][:, at]
-        return self._compute_matrix(losses)
-
-    def _compute_matrix(self, losses: dict[str, Tensor]) -> Tensor:
-        parameters = self._setup.trainable()
-        tasks, steps = list(losses), Steps({}, [])
-        gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
-        blocks, fit_together = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
-        gram = torch.zeros(len(tasks), len(tasks), dtype=blocks[0].dtype, device=blocks[0].device)
-        for batch in [blocks] if fit_together else [[block] for block in blocks]:
-            for rows in gradient_matrices(gradients, tasks, batch, parameters, whole=fit_together):
-                gram += (rows @ rows.T).to(gram)
-        return gram
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "found": None}
 
 
 def _read_losses(returned: object) -> TaskLosses:

@@ -55,11 +55,9 @@ class Measurement:
         known: Tasks whose dependence on the shared parameters is already known.
         verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep the inner products of the task gradients if the gradients fit in memory.
 
     Attributes:
         capture: The sum of the task gradients, available after `run`.
-        gram: The tasks and the inner products of their gradients.
         notes: Sentences about what makes the measurement less useful, available after `run` if `verify`.
     """
 
@@ -78,16 +76,12 @@ class Measurement:
         known: Collection[str],
         verify: bool,
         keep_training_gradient: bool,
-        keep_gram: bool = False,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
         self._choose, self._choose_targets, self._asked = choose, choose_targets, asked
         self._replicas, self._call = replicas, call
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
-        differentiable = held_out is None or setup.needs_target_gradients
-        self._keep_gram = keep_gram and replicas.alone and differentiable and self._gradients_fit(len(self._tasks))
-        self.gram: tuple[Sequence[str], Tensor] | None = None
         self.notes: list[str] = []
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
@@ -108,9 +102,7 @@ class Measurement:
         context = self._context(main, target_losses, sources, targets, own)
         if not context.sources or not context.targets:
             return None
-        observed = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
-        if observed.gram is not None:
-            self.gram = context.sources if context.held_out else context.targets, observed.gram
+        observed = observe(context, self._setup.needs)
         if self._replicas.alone and not any(context.gradients.touched.values()):
             raise_closure_problems([NO_SHARED_PARAMETER])
         if observed.slopes is not None and context.own_targets:
@@ -193,7 +185,7 @@ class Measurement:
         """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
         own = self._source_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
-        streamed = not self._setup.needs_target_gradients and not self._keep_gram
+        streamed = not self._setup.needs_target_gradients
         if given and (streamed or self._gradients_fit(len(given))):
             own.start_gradient(self._choose(given)[0], weighted=streamed)
         return own

@@ -18,7 +18,7 @@ from tagalong.affinity import Affinity, named_values
 from tagalong.errors import InvalidInput, collect, is_positive, is_positive_integer, raise_problems
 from tagalong.registry import unknown_name
 
-from .backward import TaskGramMatrix, TrainingGradient
+from .backward import TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
 from .closure import ReplayableClosure, raise_closure_problems, raise_if_it_takes_arguments
@@ -171,7 +171,6 @@ class AffinityMeter:
         self._history_memory = history_memory / max(1, len(self._setup.estimators))
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
-        self._gram = TaskGramMatrix(self._setup)
         self._search = WrapperFinder()
         self.reset()
 
@@ -323,23 +322,6 @@ class AffinityMeter:
         """
         self._training.backward(weights, extra)
 
-    def gram(self) -> Tensor:
-        """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
-
-        Rows and columns are in the order of the losses that the call returned, without missing tasks. Weights are
-        ignored. Gradient aggregators such as TorchJD's weightings take this matrix as input. From the second call to
-        this method on, gradients that a measured step has already computed are reused if they fit in `gradient_memory`.
-        Call this method before the backward pass, which frees the graph.
-        """
-        if self._training.losses is None:
-            raise RuntimeError("`gram` requires losses; call the meter first")
-        if not self._setup.replicas(self._wrapper()).alone:
-            raise RuntimeError(
-                "`gram` only works in a single process; with data parallelism, average the gradients yourself, or "
-                "create the meter with process_group=None to get the matrix of this rank"
-            )
-        return self._gram.matrix(self._training.losses)
-
     @overload
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check: ...
 
@@ -367,9 +349,9 @@ class AffinityMeter:
         """Discards everything measured so far and starts over with the settings of the constructor.
 
         The history, the counters, the schedule and the timings for `overhead` start from scratch. Task names that were
-        not passed to the constructor are determined again. A training step in progress is not affected: `backward` and
-        `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the same step,
-        since they must agree on when to measure.
+        not passed to the constructor are determined again. A training step in progress is not affected: `backward`
+        still works for the last call. Under data parallelism, reset the meters of all ranks at the same step, since
+        they must agree on when to measure.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
@@ -484,12 +466,11 @@ class AffinityMeter:
             )
 
     def _begin_call(self, held_out: object) -> int:
-        """Starts a call and returns its index. `backward` and `gram` can no longer be used for the previous call."""
+        """Starts a call and returns its index. `backward` can no longer be used for the previous call."""
         self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.clear()
-        self._gram.clear()
         return call
 
     def _measure_tasks(self, functions: TaskFunctions, held_out: Any, *, measure_only: bool = False) -> bool:
@@ -614,7 +595,6 @@ class AffinityMeter:
             verify=verify,
             # A DDP wrapper synchronizes gradients during a real backward pass.
             keep_training_gradient=self._training.wanted and self._search.found is None and asked is None,
-            keep_gram=self._gram.wanted and asked is None,
         )
 
     def _choose_sources(self, present: Sequence[str]) -> Sequence[str]:
@@ -636,7 +616,6 @@ class AffinityMeter:
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
         self._history.flush()  # the previous reading arrived long ago
         self._history.add(call, reading)
-        self._gram.found = measurement.gram
         # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import accumulate, count, repeat
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch._utils import _flatten_dense_tensors
 from torch.optim import Optimizer
 
 from .preconditioners import GroupState
-from .replayed_kernels import ReplayedKernels
 
 # Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
 CPU_TILE, TILE = 1 << 18, 1 << 24
@@ -26,9 +24,6 @@ KEPT = 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
-# The largest number of elements for which the kernels are replayed as a graph, which keeps its temporaries. Larger
-# gradients take longer to project than to launch the kernels.
-REPLAYED = 1 << 22
 
 
 class GradientSketch:
@@ -189,7 +184,6 @@ class _Part:
         tiles: The parts of the parameters that are projected at once.
         signs: The signs b, repeated.
         row_signs: The signs a, one per row.
-        replayed: The kernels of a projection, if they are replayed as a graph.
     """
 
     parameters: list[Tensor]
@@ -199,11 +193,6 @@ class _Part:
     tiles: list[_Tile]
     signs: Tensor
     row_signs: Tensor
-    replayed: ReplayedKernels | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        worthwhile = self.signs.is_cuda and len(self.tiles) == 1 and self.tiles[0].size <= REPLAYED
-        self.replayed = ReplayedKernels(self.parameters, self.signs.dtype) if worthwhile else None
 
     def gradients(self) -> list[Tensor | None] | None:
         """Returns the gradient of each parameter, or None if there is none at all."""
@@ -224,12 +213,7 @@ class _Part:
         if state is None or not precondition:
             return self._projection(gradients).mul_(rate**0.5)
         factor, least = state.scalars()
-        kernels = partial(self._projection, state=state)
-        if self.replayed is None or not (squares := state.square_tensors()):
-            found = kernels(gradients, least)
-        else:
-            found = self.replayed(kernels, gradients, least, squares, state.settings.get("eps"))
-        projection: Tensor = found * (rate * factor) ** 0.5
+        projection: Tensor = self._projection(gradients, least, state=state) * (rate * factor) ** 0.5
         return projection
 
     def _projection(

@@ -106,7 +106,7 @@ def nhanes(
     if size not in ("small", "full"):
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     columns = _select_adults(read_columns(_data_path() if data is None else data, "`data`"))
-    problem = Problem.from_csv(
+    problem = Problem.from_table(
         columns | {task: _target_values(task, columns) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
         features=NUMERIC_FEATURES,

@@ -159,7 +159,7 @@ class Best:
 
         Args:
             rows: rows in the same format as the problem's data: an array for `Problem.from_arrays`, a table or CSV file
-                for `Problem.from_csv`, or inputs for any other problem.
+                for `Problem.from_table`, or inputs for any other problem.
 
         Returns:
             For each task, the probability of label 1 (binary), the probability of every class (multiclass), the value

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import disclaimer
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import write_document

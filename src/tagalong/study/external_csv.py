@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tagalong.errors import InvalidInput, as_tuple, collect, first_few, is_integer, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
-from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
+from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
 from .backend import Backend
 from .external import ExternalRun
@@ -42,6 +42,9 @@ from .records import TOGETHER, Label, ProblemInfo
 from .relative_losses import Subset
 from .results import Results
 from .study_request import StudyRequest, default_budgets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NUMERIC_COLUMNS = tuple(column for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if column != "test_rows")
 MOST_LISTED = 8  # missing numbers listed in a message
@@ -87,12 +90,12 @@ def verdict_from_csv(
     """
     sizes = None if budgets is None else as_tuple(budgets, "budgets", "integers", "[2, 3]")
     file = Path(path)
-    rows, columns = _read_rows(file, REQUIRED_COLUMNS if targets_file is None else (PREDICTIONS_COLUMN,))
+    table = _read_rows(file, REQUIRED_COLUMNS if targets_file is None else (PREDICTIONS_COLUMN,))
     if targets_file is None:
-        _check_without_targets(rows, kinds, logits)
-    networks = _group_by_network(rows, file, with_losses=targets_file is None)
+        _check_without_targets(table, kinds, logits)
+    networks = _group_by_network(table, with_losses=targets_file is None)
     _check_complete(networks, file)
-    request = _make_request(networks, columns, sizes, averages=targets_file is not None)
+    request = _make_request(networks, list(table.columns), sizes, averages=targets_file is not None)
     jobs = {key: Job(tuple(task for task in request.tasks if task in networks[key]), key[1]) for key in networks}
     if targets_file is None:
         results = [_read_losses(job, networks[key], file) for key, job in jobs.items()]
@@ -108,8 +111,8 @@ def verdict_from_csv(
     return run.results(ProblemInfo.from_tasks(request.tasks, file.stem))
 
 
-def _check_without_targets(rows: Sequence[tuple[str, Cells]], kinds: Mapping[str, str] | None, logits: bool) -> None:
-    if any(cells.get(PREDICTIONS_COLUMN) for _, cells in rows):
+def _check_without_targets(table: pd.DataFrame, kinds: Mapping[str, str] | None, logits: bool) -> None:
+    if PREDICTIONS_COLUMN in table and any(table[PREDICTIONS_COLUMN]):
         raise InvalidInput("targets_file", "is required, since the table names predictions")
     for argument, given in (("kinds", kinds), ("logits", logits)):
         if given:
@@ -180,8 +183,7 @@ def _score_all(
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
     """Returns the tasks in a table of losses, in order of first appearance."""
-    rows, _ = _read_rows(Path(path), ())
-    return tuple(dict.fromkeys(cells["task"] for _, cells in rows))
+    return tuple(dict.fromkeys(_read_rows(Path(path), ())["task"]))
 
 
 def _check_complete(networks: Networks, file: Path) -> None:
@@ -343,59 +345,41 @@ def _read_costs(cells_by_task: Mapping[str, Cells]) -> dict[str, Any]:
     return found
 
 
-def _read_rows(file: Path, values: Sequence[str]) -> tuple[list[tuple[str, Cells]], list[str]]:
-    """Reads the column names, and the location and cells of every row. The columns of values are required."""
-    table = read_table(file)
-    columns = table.header.cells
-    problems = list(table.problems)
+def _read_rows(file: Path, values: Sequence[str]) -> pd.DataFrame:
+    """Reads the text in a table, in which the columns of values are required.
+
+    Missing numbers become empty, and decimal commas become points.
+    """
+    table = read_table(file, as_text=True)
     required = (*KEY_COLUMNS, *values)
-    missing = [column for column in required if column not in columns]
+    missing = [column for column in required if column not in table.columns]
     if missing:
-        expected = f"must have the columns {', '.join(required)}"
-        problems.append(TableError(table.at(table.header), expected, f"no {', '.join(missing)}"))
-    raise_problems(problems, TableError)
-    return [(table.at(row), _read_cells(table, row)) for row in table.rows], columns
+        raise TableError(file, f"must have the columns {', '.join(required)}", f"no {', '.join(missing)}")
+    for column in set(NUMERIC_COLUMNS) & set(table.columns):
+        # NaN is a measured value, not a missing one.
+        cells = table[column].mask(table[column].str.lower().isin(MISSING_WORDS - {"nan"}), "")
+        table[column] = cells.str.replace(",", ".") if table.attrs["decimal_comma"] else cells
+    return table
 
 
-def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
-    """Returns the cells of a row by column.
-
-    Decimal commas are converted to decimal points, and missing numbers are empty.
-    """
-    cells = dict(zip(table.header.cells, row.cells, strict=True))
-    for column in NUMERIC_COLUMNS:
-        cell = cells.get(column, "")
-        if is_missing_word(cell) and cell.lower() != "nan":  # NaN is a measured value, not a missing one
-            cells[column] = ""
-        elif table.decimal_comma:
-            cells[column] = cell.replace(",", ".")
-    return cells
-
-
-def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path, with_losses: bool) -> Networks:
-    """Returns the rows by network and task.
-
-    Checks that no cell is missing and that all numbers are valid.
-    """
-    networks: Networks = {}
-    empty: list[str] = []
+def _group_by_network(table: pd.DataFrame, with_losses: bool) -> Networks:
+    """Returns the rows by network and task, once all cells are known to be valid."""
+    place = table.attrs["place"]
     problems: list[InvalidInput] = []
-    for place, cells in rows:
-        row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
-        if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
-            expected = "must specify a network, a seed (a non-negative integer) and a task"
-            problems.append(TableError(place, expected, row))
-            continue
-        by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
-        if cells["task"] in by_task:
-            repeated = f"{cells['task']} in {cells['network']} (seed {cells['seed']})"
-            hint = "list each network, seed and task only once"
-            problems.append(TableError(place, f"repeats the result for {repeated}", hint=hint))
-        by_task[cells["task"]] = cells
-        empty += [f"{column} of {row}" for column in REQUIRED_COLUMNS if with_losses and not cells[column]]
-        wrong = [column for column in NUMERIC_COLUMNS if cells.get(column) and not is_number(cells[column])]
-        problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
-    if empty:
-        problems.append(TableError(file, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
+    is_named = table["seed"].str.isdigit() & (table["network"] != "") & (table["task"] != "")
+    is_repeated = table.duplicated(list(KEY_COLUMNS))
+    for lines, expected in (
+        (table.index[~is_named], "must specify a network, a seed (a non-negative integer) and a task"),
+        (table.index[is_repeated], "repeats a network, seed and task"),
+    ):
+        problems += [TableError(f"{place}, line {line}", expected) for line in lines]
+    parse_numbers(table, [column for column in NUMERIC_COLUMNS if column in table.columns], problems)
+    required = REQUIRED_COLUMNS if with_losses else ()
+    rows = table["network"] + " (seed " + table["seed"] + ") " + table["task"]
+    if empty := [f"{column} of {row}" for column in required for row in rows[table[column] == ""]]:
+        problems.append(TableError(place, f"is missing required values: {first_few(empty, MOST_LISTED)}"))
     raise_problems(problems, TableError)
-    return networks
+    return {
+        (network, int(seed)): {cells["task"]: cells for cells in group.to_dict("records")}
+        for (network, seed), group in table.groupby(["network", "seed"], sort=False)
+    }

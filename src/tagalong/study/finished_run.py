@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from tagalong.affinity import Affinity
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import Affinity, disclaimer
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, damage_logger, read_document, write_document

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tagalong.errors import require_package
-
 from .records import TOGETHER, Cost, ProblemInfo, Record
 from .relative_losses import relative_change
 from .summary import mean_cost, relative_cost
@@ -19,12 +17,8 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
     Args:
         records: the records of a study.
         problem: the problem that was studied.
-
-    Raises:
-        ImportError: If pandas is not installed.
     """
-    require_package("results.to_frame()", "pandas", "pandas")
-    from pandas import DataFrame  # type: ignore[import-untyped]
+    from pandas import DataFrame
 
     together = {record.seed: record for record in records if record.label == TOGETHER}
     unit = mean_cost([record.training for record in together.values()])

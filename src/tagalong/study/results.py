@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.disclaimer import disclaimer
+from tagalong.affinity import disclaimer
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
@@ -163,9 +163,6 @@ class Results:
 
         Returns:
             A `pandas.DataFrame`.
-
-        Raises:
-            ImportError: If pandas is not installed.
 
         Example:
             >>> from tagalong.group import Group

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tagalong.disclaimer import GENERAL_DISCLAIMER, PEOPLE_DISCLAIMER, find_sensitive_tasks
+from tagalong.affinity import disclaimer
 from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
@@ -80,13 +80,10 @@ def reading_section(methods: Iterable[str]) -> Html:
 
 def disclaimer_section(tasks: Iterable[str]) -> Html:
     """Explains what affinity does not mean, and lists the tasks that concern personal traits."""
-    found = find_sensitive_tasks(tasks)
-    traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
         "aside",
         tag("h2", "Handle with care", id="care-title"),
-        tag("p", GENERAL_DISCLAIMER),
-        tag("p", PEOPLE_DISCLAIMER.format(named=traits)) if found else None,
+        tag("p", disclaimer(tasks)),
         id="care",
         aria_labelledby="care-title",
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import InvalidInput, is_installed, is_nonnegative, is_positive_integer
+from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer
 from tagalong.learn import BoostingSettings, Problem, Split, boosting_scores
 from tagalong.score import Score
 
@@ -52,8 +52,6 @@ class Boosting(Method):
 
     def _data_problems(self, problem: Problem | None) -> Iterator[InvalidInput]:
         method = f"`methods`: {self.name!r}"
-        if not is_installed("sklearn"):
-            yield InvalidInput(method, "requires scikit-learn", hint="run pip install 'tagalong[sklearn]'")
         if problem is None:
             yield InvalidInput(method, "requires the data, so it cannot be used for networks trained elsewhere")
             return
