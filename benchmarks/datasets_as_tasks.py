@@ -1,7 +1,7 @@
 """Datasets as tasks: does `streaming` find planted families, and what does it cost? (See the README.)
 
-    python benchmarks/datasets_as_tasks.py --width 64 --layers 2 --length 16 --datasets 50 200 1000
-    python benchmarks/datasets_as_tasks.py --steps 0 --pretraining 5 --rounds 9        # only the cost
+python benchmarks/datasets_as_tasks.py --width 64 --layers 2 --length 16 --datasets 50 200 1000
+python benchmarks/datasets_as_tasks.py --steps 0 --pretraining 5 --rounds 9        # only the cost
 """
 
 import argparse

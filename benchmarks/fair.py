@@ -10,8 +10,8 @@ on validation rows. What they chose is judged twice: by the very networks that t
 same plan trained again with fresh seeds.
 
 A repetition has several parts: `copies`, on which the others are based, `groups`, `auto`, `tables` (other networks, and
-boosting) and `balancing` (one network trained with other rules). Each is saved as soon as it is finished. If the command
-is stopped and run again with the same `--json`, it continues with the parts that are missing.
+boosting) and `balancing` (one network trained with other rules). Each is saved as soon as it is finished. If the
+command is stopped and run again with the same `--json`, it continues with the parts that are missing.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tagalong.group import Group
 from tagalong.learn import Job, Problem, Trained, boosting_scores, train
 from tagalong.study import make_method
 from tagalong.study.methods.ensemble import best_set
-from tagalong.study.search.answers import ALL
+from tagalong.study.search.answers import ALL, Answers
 from tagalong.study.uncertainty import row_stderr
 
 BUDGETS, EFFORTS = (1, 2, 3, 4), (3, 6, 20, 60)
@@ -89,16 +89,7 @@ class Comparison:
             very = test.losses(divide(range(count), budget))[:, :, ALL]
             rows.append(self.row("ensemble", budget, budget, very, recipe))
             for effort in self.options.efforts:
-                picked = []
-                for candidates in divide(range(count), effort):
-                    chosen = best_set(
-                        lambda sets, some=np.array(candidates): (
-                            val.losses([tuple(own) for own in some[sets].tolist()])[:, :, ALL] / single
-                        ).mean(1),
-                        len(candidates),
-                        min(budget, len(candidates)),
-                    )
-                    picked.append(tuple(candidates[number] for number in chosen))
+                picked = [pick(val, candidates, budget, single) for candidates in divide(range(count), effort)]
                 rows.append(self.row("best-of", effort, budget, test.losses(picked)[:, :, ALL], recipe))
         for budget in self.options.budgets[1:]:
             width = make_method(f"mtl-big{budget}").width(self.problem)
@@ -185,6 +176,17 @@ PARTS = {
     "tables": Comparison.compare_tables,
     "balancing": Comparison.compare_balancing,
 }
+
+
+def pick(answers: Answers, candidates: Sequence[int], size: int, single: np.ndarray) -> tuple[int, ...]:
+    """Returns the candidates whose averaged answers are best, as `best-of` does; `single` are the losses of one."""
+    members = np.array(candidates)
+
+    def values(sets: np.ndarray) -> np.ndarray:
+        losses = answers.losses([tuple(chosen) for chosen in members[sets].tolist()])[:, :, ALL]
+        return (losses / single).mean(1)
+
+    return tuple(members[list(best_set(values, len(members), min(size, len(members))))].tolist())
 
 
 def divide(places: Sequence[int], size: int) -> list[tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """How much faster networks train together than one by one, and how long whole studies take.
 
-    python benchmarks/many_networks.py                                # every subset of a synthetic problem's tasks
-    python benchmarks/many_networks.py --what auto                    # a study of nhanes, in plain-loop trainings
-    python benchmarks/many_networks.py --what subsets --data DIR      # every subset of qm9's tasks with eight seeds
+python benchmarks/many_networks.py                                # every subset of a synthetic problem's tasks
+python benchmarks/many_networks.py --what auto                    # a study of nhanes, in plain-loop trainings
+python benchmarks/many_networks.py --what subsets --data DIR      # every subset of qm9's tasks with eight seeds
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The cost of a measured training step, as a ratio to a plain step in the same run (see the README in this folder).
 
-    python benchmarks/measure_cost.py                 # on CUDA if available, otherwise on the CPU (several minutes)
-    python benchmarks/measure_cost.py --device cpu --networks celeba --tasks 9 --rounds 5
+python benchmarks/measure_cost.py                 # on CUDA if available, otherwise on the CPU (several minutes)
+python benchmarks/measure_cost.py --device cpu --networks celeba --tasks 9 --rounds 5
 """
 
 import argparse
@@ -71,7 +71,12 @@ def make_row(contender: Contender, times: dict[str, float], copies: dict[str, fl
     row: Row = {"contender": name, "ms": None, "× plain": None, "floor": None, "/ floor": None, "time target": None}
     if contender.floor is not None:
         ratio = times[name] / times[PLAIN]
-        row |= {"ms": 1000 * times[name], "× plain": ratio, "floor": contender.floor, "/ floor": ratio / contender.floor}
+        row |= {
+            "ms": 1000 * times[name],
+            "× plain": ratio,
+            "floor": contender.floor,
+            "/ floor": ratio / contender.floor,
+        }
         if contender.time_target:
             met = ratio <= TOLERANCE * contender.floor and (not contender.rival or times[name] <= times[USUAL])
             row["time target"] = "met" if met else "missed"

@@ -14,6 +14,7 @@ VOCABULARY, CLASSES, PRETRAINING_DATASETS = 64, 8, 64
 class Setting:
     """The sizes of a run; batch and length are the same for all datasets."""
 
+    device: torch.device
     datasets: int = 50
     families: int = 8
     share: float = 0.5
@@ -24,7 +25,6 @@ class Setting:
     rank: int = 8
     lr: float = 1e-3
     pretraining: int = 300
-    device: torch.device = torch.device("cpu")
 
 
 class PlantedDatasets:

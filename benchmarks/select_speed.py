@@ -1,8 +1,8 @@
 """How long `select_groups` takes, compared with trying every set of groups (see the README in this folder).
 
-    python benchmarks/select_speed.py                                        # about ten minutes
-    python benchmarks/select_speed.py --sizes 30 40 60 --time-limit 60       # allows enough time for proofs
-    python benchmarks/select_speed.py --nine 1 2 --sizes 12                  # only a few small sizes
+python benchmarks/select_speed.py                                        # about ten minutes
+python benchmarks/select_speed.py --sizes 30 40 60 --time-limit 60       # allows enough time for proofs
+python benchmarks/select_speed.py --nine 1 2 --sizes 12                  # only a few small sizes
 """
 
 import os

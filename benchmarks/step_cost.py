@@ -86,7 +86,10 @@ def compare(name: str, problem: Problem, options: argparse.Namespace) -> Row:
         library.append(clocks[1].seconds)
     row: Row = {"problem": name, "rows": len(problem.train), "tasks": len(problem.names)}
     row |= {"batch": problem.recipe.batch_size, "steps": alone.steps}
-    row |= {"plain, ms/step": 1000 * median(plain) / alone.steps, "train, ms/step": 1000 * median(library) / alone.steps}
+    row |= {
+        "plain, ms/step": 1000 * median(plain) / alone.steps,
+        "train, ms/step": 1000 * median(library) / alone.steps,
+    }
     row["ratio"] = median(own / reference for own, reference in zip(library, plain, strict=True))
     row["difference"] = float(abs(trained.curve[0] / alone.curve[0] - 1).max())  # of validation losses, first epoch
     return row | {"peak memory, MB": memory.peak}

@@ -113,7 +113,9 @@ def train_all(problem: Problem, seeds: int, device: torch.device) -> dict[str, A
     val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
     curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
     together = {}
-    for trained in train_many(problem, [Job(subset, seed) for seed in range(seeds) for subset in subsets], device=device):
+    for trained in train_many(
+        problem, [Job(subset, seed) for seed in range(seeds) for subset in subsets], device=device
+    ):
         seed, at = trained.job.seed, place[trained.job.tasks]
         if trained.job.tasks == problem.names:
             together[seed] = trained
