@@ -133,7 +133,7 @@ def test_capacity_has_mtl_and_gradnorm_at_two_and_three_times(setup: ExperimentS
 def test_tasks_have_the_short_names_of_the_paper(setup: ExperimentSetup) -> None:
     assert {task: setup.short_name(task) for task in setup.problem.names} == SHORT
     with setup.open_backend() as backend:
-        affinity = backend.affinity(0, estimator="lookahead", update="sgd")
+        affinity = backend.affinities([0], {"estimator": "lookahead", "update": "sgd"})[0][0]
     assert affinity.tasks == setup.problem.names
     assert np.isfinite(affinity.mean).all()
 

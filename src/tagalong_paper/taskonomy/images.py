@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.files import UNVERSIONED, DocumentError, read_document, write_document
+from tagalong.files import DocumentError, read_document, write_document
 from tagalong.learn import THREADS, Batch
 from tagalong.progress import Progress
 
@@ -244,9 +244,7 @@ def _cache_key(reader: ViewReader) -> str:
 def _read_flaws(file: Path) -> tuple[int, dict[str, str | None]]:
     """Returns the number of decoded views and their flaws, or 0 and no flaws if the file is missing or invalid."""
     try:
-        return read_document(
-            file, FORMAT, (UNVERSIONED, VERSION), lambda known: (int(known["decoded"]), dict(known["flaws"]))
-        )
+        return read_document(file, FORMAT, VERSION, lambda known: (int(known["decoded"]), dict(known["flaws"])))
     except (OSError, DocumentError):
         return 0, {}
 

@@ -21,7 +21,7 @@ from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
 FOLDER = "tables"  # next to this file; contains the tables that are included in the package
-COPIES_PREFIX = "copies "  # of arrays in the file; older files have none
+COPIES_PREFIX = "copies "  # of arrays in the file
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "recreate it with benchmarks/truth.py"
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
@@ -130,7 +130,7 @@ class TruthTable:
         with report_damage(Path(path), hint=HINT):
             arrays = unpack_arrays(Path(path).read_bytes())
             text = str(arrays["document"])
-        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
+        document = parse_document(text, str(path), FORMAT, VERSION, hint=HINT)
         tasks = tuple(document["tasks"])
         membership = subset_members(len(tasks))
         losses = {name: _unpack(arrays[name], membership) for name in ("val", "test", "early")}
