@@ -18,7 +18,7 @@ pytest.importorskip("mkdocs", reason="needs the packages of tagalong[docs]")
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 ROOMS = [f"tagalong.{door.parent.name}" for door in sorted((SOURCE / "tagalong").glob("*/__init__.py"))]
-PAPER = ["tagalong_paper", "tagalong_paper.truth", "tagalong_paper.celeba", "tagalong_paper.taskonomy"]
+PAPER = ["tagalong_paper", "tagalong_paper.truth", "tagalong_paper.taskonomy"]
 PAGES = re.findall(r"^ +- .*: (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 OFFLINE = """
 import socket
