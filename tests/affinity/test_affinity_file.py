@@ -122,7 +122,6 @@ def change(**entries: Any) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("damage", "part"),
     [
-<<<<<<< HEAD
         (lambda content: content[: len(content) // 2], "JSON"),
         (lambda content: b"\x80\x81" + content, "JSON"),
         (lambda content: content.replace(b"null", b"NaN", 1), "NaN"),
@@ -143,33 +142,6 @@ def change(**entries: Any) -> Callable[[bytes], bytes]:
         (change(archive=3), "archive"),
         (change(archive={"file": "../x.npz"}), "'../x.npz'"),
         (change(archive={"file": "x.npz"}), "x.npz"),
-=======
-        (lambda content: b"", "is not valid JSON"),
-        (lambda content: content[: len(content) // 2], "is not valid JSON.*truncated"),
-        (lambda content: b"\x80\x81" + content, "is not valid JSON"),
-        (lambda content: content.replace(b"null", b"NaN", 1), "is not valid JSON.*NaN"),
-        (lambda content: b"[" * 100_000, "is not valid JSON"),
-        (lambda content: b"[1, 2]", "must have the format .*, found 'list'"),
-        (lambda content: b"{}", "must have the format .*, found None"),
-        (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
-        (change(version=2), "must have version 1, found 2"),
-        (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
-        (drop("mean", "steps"), "is missing required fields: mean, steps"),
-        (change(tasks=["x"]), "is damaged: several problems"),
-        (change(tasks=7), "is damaged"),
-        (change(tasks=["task0", "task0", "task1"]), "is damaged: 'tasks' must be distinct"),
-        (change(mean=[[1, 2], [3]]), "is damaged: 'mean' must be an array of numbers"),
-        (change(mean=[["1", {}, 2]] * 3), "is damaged: 'mean' must be an array of numbers"),
-        (change(history=[[[1, 2, 3]] * 3]), r"is damaged: 'history'.*\(5, 3, 3\) for 3 tasks, found \(1, 3, 3\)"),
-        (change(null=[[0, 0, 0]]), "is damaged: 'null' must have shape"),
-        (change(steps=[1, 2]), "is damaged"),
-        (change(steps=7), "is damaged"),
-        (change(skipped=[1]), "is damaged"),
-        (change(settings=3), "is damaged"),
-        (change(archive=3), "is damaged: the archive must be a file in the same folder, found None"),
-        (change(archive={"file": "../x.npz"}), "the archive must be a file in the same folder, found '../x.npz'"),
-        (change(archive={"file": "x.npz"}), "stores its history in .*x.npz, which is missing"),
->>>>>>> main
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], part: str) -> None:
