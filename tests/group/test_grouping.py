@@ -101,7 +101,7 @@ def test_a_grouping_survives_json(solver: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "valid JSON"),
+        ("{", "valid (JSON|YAML)"),
         ("[1]", "format"),
         ('{"format": "tagalong-grouping", "version": 99}', "99"),
         ('{"format": "tagalong-grouping", "version": 1}', "damaged"),
