@@ -109,10 +109,6 @@ def old_spectral_norm() -> Network:
         return hard_sharing(nn.Sequential(nn.utils.spectral_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
 
 
-def weight_norm() -> Network:
-    return hard_sharing(nn.Sequential(parametrizations.weight_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
-
-
 class Recurrent(nn.Module):
     def __init__(self, *cells: nn.Module) -> None:
         super().__init__()
@@ -191,44 +187,6 @@ def cross_stitch() -> Network:
     return Network(model, [model.mix, *model.encoders.parameters()], lambda batch: model(batch.x, batch.y))
 
 
-class Experts(nn.Module):
-    """Mixture of experts with one gate per task (MMoE)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(WIDTH, HIDDEN) for _ in range(2))
-        self.gates, self.heads = nn.ModuleDict({t: nn.Linear(WIDTH, 2) for t in TASKS}), Heads()
-
-    def forward(self, x: Tensor, y: Tensor) -> Losses:
-        hidden = torch.stack([F.relu(expert(x)) for expert in self.experts])
-        gates = {t: gate(x).softmax(1) for t, gate in self.gates.items()}
-        return {t: self.heads.losses(torch.einsum("be,ebh->bh", gates[t], hidden), y)[t] for t in TASKS}
-
-
-def mmoe() -> Network:
-    model = Experts()
-    return Network(model, model.experts, lambda batch: model(batch.x, batch.y))
-
-
-class Adapted(nn.Module):
-    """A partly frozen trunk with one small residual adapter per task."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(WIDTH, HIDDEN).requires_grad_(False)
-        self.trunk, self.heads = nn.Linear(HIDDEN, HIDDEN), Heads()
-        self.adapters = nn.ModuleDict({t: nn.Linear(HIDDEN, HIDDEN) for t in TASKS})
-
-    def forward(self, x: Tensor, y: Tensor) -> Losses:
-        hidden = torch.tanh(self.trunk(torch.tanh(self.frozen(x))))
-        return {t: self.heads.losses(hidden + adapter(hidden), y)[t] for t, adapter in self.adapters.items()}
-
-
-def adapters() -> Network:
-    model = Adapted()
-    return Network(model, [*model.frozen.parameters(), *model.trunk.parameters()], lambda b: model(b.x, b.y))
-
-
 def augmentation() -> Network:
     """Draws from every global generator."""
     network = hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh()))
@@ -276,13 +234,13 @@ def checkpointed() -> Network:
 
 
 class Stateful(nn.Module):
-    """Keeps its last hidden state, a counter and a history as plain attributes."""
+    """Keeps its last hidden state, a counter, a history and a tensor that it writes to as plain attributes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, HIDDEN)
         self.last: Tensor | None = None
-        self.calls = 0
+        self.calls, self.mean = 0, torch.zeros(())
         self.history: list[int] = []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -291,7 +249,9 @@ class Stateful(nn.Module):
             hidden = hidden + 0.5 * self.last
         self.last, self.calls = hidden.detach().mean(0), self.calls + 1
         self.history.append(self.calls)
-        return hidden
+        self.mean = self.mean.to(x.device)
+        self.mean.lerp_(hidden.detach().mean(), 0.1)
+        return hidden * (1 + self.mean)
 
 
 def stateful() -> Network:
@@ -344,24 +304,6 @@ def running_scale() -> Network:
     return hard_sharing(RunningScale())
 
 
-class PlainTensor(nn.Module):
-    """Writes to a tensor that is not registered as a buffer, and computes with it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.mean = nn.Linear(WIDTH, HIDDEN), torch.zeros(())
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.linear(x)
-        self.mean = self.mean.to(x.device)
-        self.mean.lerp_(hidden.detach().mean(), 0.1)
-        return hidden * (1 + self.mean)
-
-
-def plain_tensor() -> Network:
-    return hard_sharing(PlainTensor())
-
-
 class Record:
     """Keeps records in plain Python, as a loss balancer does, and weighs the first loss by them."""
 
@@ -403,7 +345,8 @@ def gradient_penalty() -> Network:
 NETWORKS: dict[str, Callable[[], Network]] = {
     make.__name__: make
     for make in (
-        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, weight_norm, lstm, transformer, tied, cross_stitch, mmoe, adapters, augmentation, bfloat16_inside, bfloat16_around, checkpointed,
-        stateful, rebinding, running_scale, plain_tensor, recorded_losses, gradient_penalty,
+        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, lstm, transformer, tied, cross_stitch,
+        augmentation, bfloat16_inside, bfloat16_around, checkpointed, stateful, rebinding, running_scale,
+        recorded_losses, gradient_penalty,
     )
 }  # fmt: skip

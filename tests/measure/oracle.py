@@ -1,7 +1,7 @@
 """A slow, obvious implementation of the affinities: deep copies, the real optimizer, no tricks."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 LossesOf = Callable[[nn.Module], Mapping[str, Tensor | None]]
+Gradient = list[Tensor]
 
 
 @dataclass
@@ -31,101 +32,95 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
     """Returns the affinities of every estimator, NaN where a task is missing; restores the random state."""
     start = torch.get_rng_state()
     ran = copy.deepcopy(situation.model)
-    losses = _present(situation.losses_of(ran))
+    losses = present(situation.losses_of(ran))
+    # Held-out losses are computed after the training losses: with the buffers and random numbers that these leave.
     looked_from, looked_rng = (ran, torch.get_rng_state()) if situation.held_out_of else (situation.model, start)
     look = situation.held_out_of or situation.losses_of
-    torch.set_rng_state(looked_rng)
-    before = _present(look(copy.deepcopy(looked_from)))
+
+    def losses_after(model: nn.Module) -> dict[str, Tensor]:
+        moved = copy.deepcopy(looked_from)
+        for p, q in zip(shared(moved), shared(model), strict=True):
+            p.data = q.data.clone()
+        torch.set_rng_state(looked_rng)
+        return present(look(moved))
+
+    before = losses_after(looked_from)
+    own = {t: gradient_at(situation.model, start, situation.losses_of, t) for t in losses}
+    theirs = {t: gradient_at(looked_from, looked_rng, look, t) for t in before}
+
+    def effects(gradient: Gradient) -> tuple[dict[str, float], dict[str, float]]:
+        """Returns what the step on a gradient does to every target, exactly and to first order."""
+        model = step_on(situation, gradient)
+        after = losses_after(model)
+        step = [q.detach() - p.detach() for p, q in zip(shared(situation.model), shared(model), strict=True)]
+        exact = {t: (1 - after[t] / before[t]).item() for t in before}
+        return exact, {t: -dot(theirs[t], step) / before[t].item() for t in before}
+
     sources = [t for t in situation.sources or situation.tasks if t in losses]
-    found = {name: _nans(situation.tasks) for name in ("lookahead", "gradient", "cosine", "centered_cosine")}
-    own = {t: _flat_gradient(situation.model, start, situation.losses_of, t) for t in losses}
-    theirs = {t: _flat_gradient(looked_from, looked_rng, look, t) for t in before}
-    null_row = None
+    null = ({}, {})
     if len(sources) < len(situation.tasks) and situation.update == "optimizer":
-        null_row = _row(situation, None, start, looked_from, looked_rng, look, before)
-    for i, source in enumerate(situation.tasks):
-        if source not in sources:
-            continue
-        row = _row(situation, source, start, looked_from, looked_rng, look, before)
-        for j, target in enumerate(situation.tasks):
-            if target in before:
-                found["centered_cosine"][i, j] = _centered_cosine(own, theirs, source, target)
-                for name, values in row.items():
-                    shift = null_row[name][target] if null_row and name != "cosine" else 0.0
-                    found[name][i, j] = values[target] - shift
+        null = effects([torch.zeros_like(p) for p in shared(situation.model)])
+    names = ("lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine")
+    found = {name: np.full((len(situation.tasks), len(situation.tasks)), np.nan) for name in names}
+    center, their_center = (mean(gradients.values()) for gradients in (own, theirs))
+    centered = min(len(own), len(theirs)) > 2  # two centered gradients are always opposite
+    for source in sources:
+        weight = situation.weights.get(source, 1.0)
+        steps = effects([weight * g for g in own[source]])
+        for target in before:
+            at, g, h = (situation.tasks.index(source), situation.tasks.index(target)), own[source], theirs[target]
+            for name, values, shift in zip(names, steps, null, strict=False):
+                found[name][at] = values[target] - shift.get(target, 0.0)
+            found["cosine"][at] = cosine(g, h)
+            found["cosine_kernels"][at] = cosine(*([x for x in gradient if x.dim() > 1] for gradient in (g, h)))
+            found["centered_cosine"][at] = (
+                cosine(minus(g, center), minus(h, their_center)) if centered else cosine(g, h)
+            )
     torch.set_rng_state(start)
     return found
 
 
-def _row(situation, source, start, looked_from, looked_rng, look, before):  # type: ignore[no-untyped-def]
-    """Returns what the step on one source (None: on a zero gradient) does to every target."""
+def step_on(situation: Situation, gradient: Gradient) -> nn.Module:
+    """Returns a copy of the model after the step on a gradient of the shared parameters."""
     model, optimizer = copy.deepcopy((situation.model, situation.optimizer))
-    shared = [p for p in model.encoder.parameters() if p.requires_grad]
-    theta = [p.detach().clone() for p in shared]
-    gradient = [torch.zeros_like(p) for p in shared]
-    torch.set_rng_state(start)
-    losses = _present(situation.losses_of(model))
-    if source is not None:
-        own = torch.autograd.grad(losses[source], shared, allow_unused=True)
-        gradient = [torch.zeros_like(p) if g is None else g for g, p in zip(own, shared, strict=True)]
-    weight = situation.weights.get(source, 1.0)
-    _take_step(situation, model, optimizer, shared, [weight * g for g in gradient])
-    step = [p.detach() - t for p, t in zip(shared, theta, strict=True)]
-    moved = copy.deepcopy(looked_from)
-    for p, q in zip([p for p in moved.encoder.parameters() if p.requires_grad], shared, strict=True):
-        p.data = q.data.clone()
-    torch.set_rng_state(looked_rng)
-    after = _present(look(moved))
-    values = {name: {} for name in ("lookahead", "gradient", "cosine")}
-    for target in before:
-        g = _gradient_at(looked_from, looked_rng, look, target)
-        values["lookahead"][target] = (1 - after[target] / before[target]).item()
-        values["gradient"][target] = -_dot(g, step) / before[target].item()
-        norms = (_dot(gradient, gradient) * _dot(g, g)) ** 0.5
-        values["cosine"][target] = _dot(gradient, g) / norms if norms else np.nan  # no direction, no cosine
-    return values
-
-
-def _flat_gradient(model: nn.Module, rng: Tensor, look: LossesOf, task: str) -> Tensor:
-    return torch.cat([g.flatten() for g in _gradient_at(model, rng, look, task)])
-
-
-def _centered_cosine(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], source: str, target: str) -> float:
-    """Returns the cosine of two gradients minus the means over all tasks; two tasks are not centered."""
-    g, h = own[source], theirs[target]
-    if min(len(own), len(theirs)) > 2:
-        g, h = g - torch.stack(list(own.values())).mean(0), h - torch.stack(list(theirs.values())).mean(0)
-    norms = (g.norm() * h.norm()).item()
-    return g.dot(h).item() / norms if norms else np.nan
-
-
-def _take_step(situation, model, optimizer, shared, gradient):  # type: ignore[no-untyped-def]
     if situation.update == "sgd":
-        for p, g in zip(shared, gradient, strict=True):
+        for p, g in zip(shared(model), gradient, strict=True):
             p.data = p.data - situation.lr * g
-        return
-    for p in model.parameters():
-        p.grad = None
-    for p, g in zip(shared, gradient, strict=True):
+        return model
+    model.zero_grad()
+    for p, g in zip(shared(model), gradient, strict=True):
         p.grad = g.clone()
     optimizer.step()
+    return model
 
 
-def _gradient_at(model: nn.Module, rng: Tensor, look: LossesOf, target: str) -> list[Tensor]:
+def gradient_at(model: nn.Module, rng: Tensor, look: LossesOf, target: str) -> Gradient:
     here = copy.deepcopy(model)
     torch.set_rng_state(rng)
-    shared = [p for p in here.encoder.parameters() if p.requires_grad]
-    found = torch.autograd.grad(_present(look(here))[target], shared, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, shared, strict=True)]
+    found = torch.autograd.grad(present(look(here))[target], shared(here), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, shared(here), strict=True)]
 
 
-def _present(losses: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+def shared(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.encoder.parameters() if p.requires_grad]
+
+
+def present(losses: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     return {t: x for t, x in losses.items() if x is not None and not torch.isnan(x)}
 
 
-def _dot(left: list[Tensor], right: list[Tensor]) -> float:
+def dot(left: Gradient, right: Gradient) -> float:
     return sum((a * b).sum().item() for a, b in zip(left, right, strict=True))
 
 
-def _nans(tasks: Sequence[str]) -> np.ndarray:
-    return np.full((len(tasks), len(tasks)), np.nan)
+def cosine(left: Gradient, right: Gradient) -> float:
+    norms = (dot(left, left) * dot(right, right)) ** 0.5
+    return dot(left, right) / norms if norms else np.nan  # no direction, no cosine
+
+
+def mean(gradients: Iterable[Gradient]) -> Gradient:
+    return [torch.stack(parts).mean(0) for parts in zip(*gradients, strict=True)]
+
+
+def minus(left: Gradient, right: Gradient) -> Gradient:
+    return [a - b for a, b in zip(left, right, strict=True)]

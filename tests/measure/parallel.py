@@ -191,7 +191,7 @@ def messages(rank: int, world: int, name: str, **options: Any) -> tuple[list[lis
     dist.all_reduce = counting
     for batch in batches(rank, world, steps=4):
         sent.clear()
-        closure = lambda batch=batch: losses(model, batch)  # noqa: B023, E731 - called at once
+        closure = lambda batch=batch: losses(model, batch)  # noqa: E731 - called at once
         meter(closure, held_out=closure if "held out" in name else None)
         calls.append(list(sent))
     dist.all_reduce = real

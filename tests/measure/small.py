@@ -1,7 +1,9 @@
-"""A small multi-task network and its losses."""
+"""A small multi-task network with its losses, and how to compare what training leaves behind."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,3 +28,14 @@ def regression(
     x = torch.randn(16, 4, dtype=dtype)
     y = {t: torch.randn(16, 1, dtype=dtype) for t in tasks}
     return model, lambda: {t: (out - y[t]).pow(2).mean() for t, out in model(x).items()}
+
+
+def comparable(value: Any) -> Any:
+    """Returns a copy in which tensors and arrays are replaced by their bytes, so that == compares every bit."""
+    if isinstance(value, Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy().tobytes()
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: comparable(item) for key, item in value.items()}
+    return [comparable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,6 +1,7 @@
-"""Measurements where a trainer runs the training step itself."""
+"""Measurements in loops that cannot be edited, and what is sent to loggers."""
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any
 
@@ -8,41 +9,89 @@ import numpy as np
 import pytest
 import torch
 from small import regression
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tagalong import AffinityMeter
+from tagalong.measure import MeasuredLoader
 
 
-def state(model: torch.nn.Module, *more: Any) -> list[Tensor]:
-    return [*(v.clone() for v in model.state_dict().values()), torch.get_rng_state(), *more]
-
-
-class Noisy(torch.nn.Module):
-    """Has buffers and draws random numbers, so that running a closure leaves a trace."""
+class ClosedTrainer:
+    """A trainer that keeps records of its losses, as LibMTL and torch-rechub do, and whose loop cannot be edited."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3))
-        self.heads = torch.nn.ModuleDict({t: torch.nn.Linear(6, 1) for t in "ab"})
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.2))
+        self.heads = nn.ModuleDict({t: nn.Linear(6, 1) for t in "ab"})
+        self.optimizer = torch.optim.Adam([*self.encoder.parameters(), *self.heads.parameters()], lr=0.01)
+        self.records: dict[str, list[float]] = {t: [] for t in "ab"}
 
-    def losses(self, x: Tensor) -> dict[str, Tensor]:
-        hidden = self.train().encoder(x)
-        return {t: head(hidden).square().mean() for t, head in self.heads.items()}
+    def losses(self, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+        features = self.encoder.train()(batch[0])
+        found = {t: (h(features)[:, 0] - batch[1][:, k]).pow(2).mean() for k, (t, h) in enumerate(self.heads.items())}
+        for task, loss in found.items():
+            self.records[task].append(loss.item())
+        return found
+
+    def fit(self, loader: Iterable[Any]) -> None:
+        torch.manual_seed(1)
+        for _ in range(2):
+            for batch in loader:
+                self.optimizer.zero_grad()
+                weights = [1 + sum(record[-3:]) for record in self.records.values()]
+                sum(w * loss for w, loss in zip(weights, self.losses(batch).values(), strict=True)).backward()
+                self.optimizer.step()
+
+
+def loader() -> DataLoader[Any]:
+    x = torch.linspace(-1, 1, 256).reshape(64, 4)
+    return DataLoader(TensorDataset(x, x[:, :2].square()), batch_size=16, shuffle=True)
+
+
+def test_a_closed_loop_trains_the_same_and_is_measured_as_in_an_open_one() -> None:
+    plain, measured, opened = ClosedTrainer(), ClosedTrainer(), ClosedTrainer()
+    plain.fit(loader())
+    meter = AffinityMeter(measured.encoder, measured.optimizer, every=1)
+    measured.fit(MeasuredLoader(loader(), meter, measured.losses))
+    for a, b in zip(plain.encoder.state_dict().values(), measured.encoder.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    assert plain.records == measured.records
+    assert meter.measured == meter.calls == 8
+
+    inside = AffinityMeter(opened.encoder, opened.optimizer, every=1)
+    compute = opened.losses
+    opened.losses = lambda batch: inside(lambda: compute(batch))  # type: ignore[method-assign]
+    opened.fit(loader())
+    np.testing.assert_array_equal(meter.affinity().history, inside.affinity().history)
+
+
+def test_a_measured_loader_looks_like_the_loader_and_does_nothing_where_gradients_are_off() -> None:
+    trainer, inner = ClosedTrainer(), loader()
+    meter = AffinityMeter(trainer.encoder, trainer.optimizer, every=1)
+    found = MeasuredLoader(inner, meter, trainer.losses)
+    assert (len(found), found.dataset, found.batch_size) == (4, inner.dataset, 16)
+    with torch.no_grad():
+        assert len(list(found)) == 4
+    assert meter.calls == 0
+    assert len(pickle.loads(pickle.dumps(MeasuredLoader([1, 2], None, len)))) == 2  # type: ignore[arg-type]
 
 
 def test_measure_only_equals_a_call_and_leaves_no_trace_of_the_closure() -> None:
-    x, found = torch.randn(8, 4), []
+    batch, affinities = next(iter(loader())), []
     ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.measure_only]
     for way in ways:
         torch.manual_seed(3)
-        model = Noisy().eval()
-        meter, before = AffinityMeter(model.encoder, lr=0.1, every=2), state(model)
-        returned = [way(meter, lambda model=model: model.losses(x)) for _ in range(1)]
-        found.append(meter.affinity().mean)
-    assert returned == [True]
-    assert all(torch.equal(a, b) for a, b in zip(before, state(model), strict=True))
-    assert not model.training
-    assert (found[0] == found[1]).all()
+        trainer = ClosedTrainer()
+        trainer.encoder.eval()
+        meter = AffinityMeter(trainer.encoder, lr=0.1, every=2)
+        before = [*(v.clone() for v in trainer.encoder.state_dict().values()), torch.get_rng_state()]
+        returned = way(meter, lambda trainer=trainer: trainer.losses(batch))
+        affinities.append(meter.affinity().mean)
+    assert returned is True
+    assert all(map(torch.equal, before, [*trainer.encoder.state_dict().values(), torch.get_rng_state()]))
+    assert not trainer.encoder.training
+    assert trainer.records == {"a": [], "b": []}
+    np.testing.assert_array_equal(*affinities)
 
 
 def test_measure_only_does_not_run_the_closure_when_nothing_is_due() -> None:
@@ -86,34 +135,43 @@ def test_the_forward_pass_of_measure_only_counts_as_overhead(monkeypatch: pytest
     assert aside.overhead == pytest.approx((2 + 1) / (4 * 3))
     assert inside.overhead == pytest.approx((1 + 0) / (4 * 3))
 
-
-def test_the_schedule_within_a_time_budget_counts_the_forward_pass_of_measure_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock: SimpleQueue[None] = SimpleQueue()
-    monkeypatch.setattr("tagalong.measure.clock.time.perf_counter", lambda: float(clock.qsize()))
-    model, closure = regression()
-
-    def timed() -> dict[str, Tensor]:
-        clock.put(None)
-        return closure()
-
-    meter = AffinityMeter(model.encoder, lr=0.1, every="auto", max_overhead=0.1, estimator="gradient")
+    budgeted = AffinityMeter(model.encoder, lr=0.1, every="auto", max_overhead=0.1, estimator="gradient")
     for _ in range(60):
-        meter.measure_only(timed)
-        clock.put(None)
-    assert meter.affinity().steps.tolist() == [0, 10, 20, 30, 40, 50]  # a second of measuring per ten of training
+        budgeted.measure_only(timed)
+        wait(1)
+    assert budgeted.affinity().steps.tolist() == [0, 10, 20, 30, 40, 50]  # a second of measuring per ten of training
 
 
-def test_the_latest_step_is_the_last_of_the_history() -> None:
-    model, closure = regression()
-    meter = AffinityMeter(model.encoder, lr=0.1, every=1, estimator=["lookahead", "cosine"])
-    for _ in range(3):
-        meter(closure)
-        with torch.no_grad():
-            model.encoder[0].weight.mul_(0.9)
-    for name in ("lookahead", "cosine"):
-        latest, last = meter.latest(name), meter.affinity(name).history[-1]
-        np.testing.assert_array_equal(latest.mean, last)
-        assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [2])
-        assert latest.metrics()[f"{name} onto c/a"] == last[0, 2]
+class Run:
+    """Has the `log` method of wandb's runs."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, data: dict[str, float], step: int) -> None:
+        self.received.append((step, data))
+
+
+def test_loggers_receive_every_measured_step_at_once_and_change_nothing() -> None:
+    run, names = Run(), ["lookahead", "cosine"]
+    model, closure = regression(dropout=0.3)
+    logged, silent = (AffinityMeter(model.encoder, lr=0.1, every=5, estimator=names, **o) for o in ({"log": run}, {}))
+    for step in range(20):
+        for meter in (logged, silent):
+            torch.manual_seed(step)
+            meter(closure)
+        assert len(run.received) == step // 5 + 1
+    assert [step for step, _ in run.received] == [0, 5, 10, 15]
+    for name in names:
+        history = logged.affinity(name).history
+        np.testing.assert_array_equal(history, silent.affinity(name).history)
+        for (_, metrics), values in zip(run.received, history, strict=True):
+            assert len(metrics) == 12
+            assert metrics[f"{name} onto b/a"] == values[0, 1]
+        latest = logged.latest(name)
+        np.testing.assert_array_equal(latest.mean, history[-1])
+        assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [15])
+        assert latest.metrics()[f"{name} onto c/a"] == history[-1, 0, 2]
+    by_function = AffinityMeter(model.encoder, lr=0.1, log=run.log)
+    by_function(closure)
+    assert len(run.received) == 5

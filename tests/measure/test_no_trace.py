@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small import comparable
 from torch import Tensor, nn
 from torch._functorch import config as functorch_config
+from torch.nn.modules import module as module_hooks
 from torch.optim import SGD, AdamW, Optimizer
 
 from networks import (
@@ -71,37 +73,23 @@ def seed() -> None:
 
 def trace_of(model: nn.Module, optimizer: Optimizer) -> Trace:
     """Returns everything that training leaves behind, by name."""
-    found: Trace = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    numpy_state = np.random.get_state()  # noqa: NPY002
-    found["numpy"] = [part.tolist() if isinstance(part, np.ndarray) else part for part in numpy_state]
+    found: Trace = {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}  # noqa: NPY002
     if torch.cuda.is_available():
         found["cuda"] = torch.cuda.get_rng_state()
     for name, p in model.named_parameters():
-        found |= {f"parameter {name}": p.detach().clone(), f"version {name}": p._version, f"grad {name}": _copy(p.grad)}
-        found |= {f"state {name} {k}": _copy(v) for k, v in optimizer.state.get(p, {}).items()}
+        found |= {f"parameter {name}": p, f"version {name}": p._version, f"grad {name}": p.grad}
+        found |= {f"state {name} {k}": v for k, v in optimizer.state.get(p, {}).items()}
     found["state"] = len(optimizer.state)
-    found |= {f"buffer {name}": _copy(b) for name, b in model.named_buffers()}
+    found |= {f"buffer {name}": b for name, b in model.named_buffers()}
     for name, module in model.named_modules():
         own = {k: v for k, v in vars(module).items() if k not in STRUCTURE and not k.startswith("_")}
-        found |= {f"attribute {name}.{k}": _copy(v) for k, v in own.items() if isinstance(v, int | list | Tensor)}
-    return found
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return list(value) if isinstance(value, list) else value
+        found |= {f"attribute {name}.{k}": v for k, v in own.items() if isinstance(v, int | list | Tensor)}
+    return comparable(found)  # type: ignore[no-any-return]
 
 
 def assert_same(found: Trace, expected: Trace) -> None:
     assert list(found) == list(expected)
-    assert [name for name in found if not _same(found[name], expected[name])] == []
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor):
-        return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
-    return type(a) is type(b) and bool(a == b)
+    assert [name for name in found if found[name] != expected[name]] == []
 
 
 def train(
@@ -127,7 +115,7 @@ def train(
         seen += [loss.detach() for loss in losses.values()]
         if (number + 1) % accumulate == 0:
             optimizer.step()
-    return {"losses": torch.stack(seen), **trace_of(network.model, optimizer)}
+    return {"losses": comparable(seen), **trace_of(network.model, optimizer)}
 
 
 def bare(closure: Callable[[], Losses], *_: Any) -> Losses:
@@ -459,6 +447,7 @@ def test_several_meters_leave_no_trace() -> None:
     inner, outer = metered(network, optimizer, every=2), metered(network, optimizer, estimator="gradient")
     found = train(network, optimizer, lambda closure: outer(lambda: inner(closure)))
     assert_same(found, without_meter(batchnorm, "adamw", "cpu"))
+    assert not module_hooks._global_forward_pre_hooks
 
 
 def test_the_graph_may_be_differentiated_twice() -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from small import regression
-from torch import nn
 
 from tagalong import AffinityMeter
 from tagalong.errors import InvalidInput
@@ -24,15 +23,6 @@ def test_patterns_and_modules_can_be_combined() -> None:
     assert list(meter.check(closure).shared) == ["encoder.0.weight", "encoder.0.bias", "encoder.3.bias"]
 
 
-def test_adapters_are_selected_and_frozen_layers_are_ignored() -> None:
-    model, closure = regression()
-    model.encoder[0].requires_grad_(False)
-    assert list(AffinityMeter("encoder.*", lr=0.1, model=model).check(closure).shared) == [
-        "encoder.3.weight",
-        "encoder.3.bias",
-    ]
-
-
 def test_all_problems_with_patterns_are_listed_at_once() -> None:
     model, _ = regression()
     model.encoder[0].requires_grad_(False)
@@ -42,13 +32,3 @@ def test_all_problems_with_patterns_are_listed_at_once() -> None:
     assert "found '*lora_*'; names look like 'encoder.0.weight', 'encoder.0.bias', 'encoder.3.weight'" in text
     assert "found 'encoder'; use 'encoder.*' for all parameters of that module" in text
     assert "found 'encoder.0.*', which matches only frozen ones (2); unfreeze them" in text
-
-
-def test_patterns_without_a_model_are_rejected() -> None:
-    with pytest.raises(InvalidInput, match=r"if `model` is given, found '\*' without `model`; pass model=model"):
-        AffinityMeter("*", lr=0.1)
-
-
-def test_a_model_without_parameters_matches_nothing() -> None:
-    with pytest.raises(InvalidInput, match="`model` has no parameters"):
-        AffinityMeter("*", lr=0.1, model=nn.ReLU())

@@ -45,18 +45,6 @@ def test_steps_that_are_large_enough_are_not_warned_about(dtype: torch.dtype, lr
     assert meter.check(losses).notes == ()
 
 
-def test_losses_in_low_precision_are_warned_about() -> None:
-    shared, losses = adapter(torch.float32)
-    AffinityMeter(shared, lr=0.01)(losses)
-    with pytest.warns(UserWarning, match="rounding error"):
-        AffinityMeter(shared, lr=0.01)(lambda: {task: loss.bfloat16() for task, loss in losses().items()})
-
-
-def test_first_order_estimates_are_not_warned_about() -> None:
-    shared, losses = adapter(torch.bfloat16)
-    AffinityMeter(shared, lr=1e-5, every=1, estimator="gradient")(losses)
-
-
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
 @pytest.mark.parametrize("lr", [0.0, 1e-5])
 def test_steps_that_are_lost_in_the_parameters_are_warned_about(estimator: str, lr: float) -> None:

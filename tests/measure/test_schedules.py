@@ -87,13 +87,6 @@ def test_the_seed_decides_ties() -> None:
     assert RoundRobin(1).choose("abcdef", {}, 7) == RoundRobin(1).choose("abcdef", {}, 7)
 
 
-@pytest.mark.parametrize("every", [0, -1, 2.5, True, "often", None])
-def test_invalid_intervals_are_rejected(every: object) -> None:
-    model, _ = regression()
-    with pytest.raises(ValueError, match="`every`"):
-        AffinityMeter(model.encoder, update="sgd", lr=0.1, every=every)
-
-
 def test_invalid_schedules_are_rejected() -> None:
     with pytest.raises(ValueError, match="`part` must be 'first', 'middle', 'last' or two fractions"):
         Window(100, "end")  # type: ignore[arg-type]
@@ -106,13 +99,3 @@ def test_invalid_schedules_are_rejected() -> None:
     with pytest.raises(ValueError, match="`sources`"):
         RoundRobin(1, 0)
     assert Every(3).interval == 3
-
-
-def test_per_lr_divides_by_the_learning_rate() -> None:
-    model, closure = regression()
-    plain = AffinityMeter(model.encoder, update="sgd", lr=0.05)
-    per_lr = AffinityMeter(model.encoder, update="sgd", lr=0.05, per_lr=True)
-    plain(closure)
-    per_lr(closure)
-    np.testing.assert_allclose(per_lr.affinity().mean * 0.05, plain.affinity().mean)
-    assert per_lr.affinity().settings["per_lr"] is True

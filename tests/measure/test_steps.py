@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small import comparable
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, RMSprop, SparseAdam
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
@@ -60,7 +61,7 @@ def true_step(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], gra
 
 
 def snapshot(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> Any:
-    """Returns everything that a measured step must not change, in a form that can be compared."""
+    """Returns everything that a measured step must not change."""
     states = [
         {
             "state": list(o.state.values()),
@@ -70,15 +71,7 @@ def snapshot(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> A
         for o in optimizers
     ]
     tensors = [(p.detach(), p._version, p.grad) for p in parameters]
-    return plain([tensors, states, [getattr(o, "log", None) for o in optimizers]])
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return comparable([tensors, states, [getattr(o, "log", None) for o in optimizers]])
 
 
 def measured_steps(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small import comparable
 from torch import Tensor, nn
 
 from tagalong import Affinity, AffinityMeter
@@ -119,12 +120,6 @@ def test_planted_families_are_found_with_counts_errors_and_settings(trained: tup
     assert "240 observed" in repr(meter)
 
 
-def test_observing_leaves_no_trace(trained: tuple[nn.Module, AffinityMeter]) -> None:
-    plain, _ = train(observe=False)
-    for one, two in zip(plain.parameters(), trained[0].parameters(), strict=True):
-        assert torch.equal(one, two)
-
-
 @pytest.mark.parametrize("tile", [202, 1 << 18])  # smaller and larger than the first layer
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 def test_gradients_states_and_random_numbers_are_as_without_observing(
@@ -133,7 +128,7 @@ def test_gradients_states_and_random_numbers_are_as_without_observing(
     """Trains with dropout, BatchNorm, mixed precision and accumulated gradients of two tasks per step."""
     monkeypatch.setattr("tagalong.measure.sketch.CPU_TILE", tile)
 
-    def run(observe: bool) -> list[Any]:
+    def run(observe: bool) -> Any:
         torch.manual_seed(0)
         layers = nn.Linear(INPUTS, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.5), nn.Linear(32, 1)
         losses, scaler = FamilyLosses(nn.Sequential(*layers)), torch.amp.GradScaler("cpu", init_scale=256.0)
@@ -153,17 +148,10 @@ def test_gradients_states_and_random_numbers_are_as_without_observing(
             optimizer.zero_grad()
         assert meter.observed == 140 * observe
         states = losses.model.state_dict(), optimizer.state_dict(), scaler.state_dict()
-        return [seen, *states, torch.get_rng_state(), np.random.get_state(), random.getstate()]  # noqa: NPY002
+        generators = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        return comparable([seen, *states, *generators])
 
-    assert as_bytes(run(True)) == as_bytes(run(False))
-
-
-def as_bytes(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {key: as_bytes(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [as_bytes(value) for value in values]
-    return np.asarray(values).tobytes() if isinstance(values, Tensor | np.ndarray) else values
+    assert run(True) == run(False)
 
 
 @pytest.mark.parametrize("step", [1, 101])
@@ -461,7 +449,7 @@ def test_tasks_that_were_named_but_never_observed_have_no_affinity() -> None:
     assert np.isnan(affinity.mean[0]).all()
     assert (affinity.count[:, 0] == 0).all()
     assert np.isfinite(affinity.mean[1:, 1:]).all()
-    with pytest.raises(ValueError, match="`task`.*'nver'; did you mean"):
+    with pytest.raises(ValueError, match=r"`task`.*'nver'; did you mean"):
         meter.observe("nver")
 
 

@@ -1,7 +1,8 @@
-"""Observing gradients on a GPU leaves no trace, resumes bit for bit, and never waits for the device."""
+"""Observing gradients on a GPU leaves no trace, and never waits for the device."""
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,30 +24,23 @@ def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> 
     optimizer.step()
 
 
-def test_observing_on_a_gpu_leaves_no_trace_and_resumes_bit_for_bit() -> None:
-    def train(observe: bool, resume_at: int | None = None) -> tuple[list[Tensor], AffinityMeter]:
+def test_observing_on_a_gpu_leaves_no_trace() -> None:
+    def train(observe: bool) -> list[Tensor]:
         model = network()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         meter = AffinityMeter(model, optimizer, estimator="streaming")
         draw = torch.Generator("cuda").manual_seed(1)
         for step in range(200):
-            if step == resume_at:
-                state = meter.state_dict()
-                meter = AffinityMeter(model, optimizer, estimator="streaming")
-                meter.load_state_dict(state)
             out = model(torch.randn(16, 50, device="cuda", generator=draw) + step % 4)
             out[:, step % 4].pow(2).mean().backward()
             if observe:
                 meter.observe(str(step % 4))
             optimizer.step()
             optimizer.zero_grad()
-        return [p.detach() for p in model.parameters()], meter
+        assert not observe or np.isfinite(meter.affinity().mean).all()
+        return [p.detach() for p in model.parameters()]
 
-    plain, _ = train(observe=False)
-    weights, meter = train(observe=True)
-    assert all(map(torch.equal, plain, weights))
-    _, resumed = train(observe=True, resume_at=77)
-    assert meter.affinity().mean.tolist() == resumed.affinity().mean.tolist()
+    assert all(map(torch.equal, train(observe=False), train(observe=True)))
 
 
 def test_observing_never_waits_for_the_gpu() -> None:

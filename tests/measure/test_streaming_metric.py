@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adadelta, Adafactor, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop, Rprop
 
-from tagalong import AffinityMeter, Affinity
+from tagalong import Affinity, AffinityMeter
 from tagalong.errors import InvalidInput
 
 LR = 0.03

@@ -1,7 +1,7 @@
 """One closure per task: the same affinities as one closure for all, with one graph at a time."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,15 @@ from tagalong import AffinityMeter
 from tagalong.measure import ClosureError, RoundRobin
 
 TASKS = ("a", "b", "c", "d")
+FIELDS = ("history", "null", "steps", "count", "mean", "stderr")
 
 
 class Losses:
     """The losses of a small network; every task has rows of its own, and other rows held out."""
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self) -> None:
         torch.manual_seed(0)
-        self.model = TwoLayers(TASKS, dropout).double()
+        self.model = TwoLayers(TASKS).double()
         self._rows = {t: torch.randn(2, 16, 4, dtype=torch.float64) for t in TASKS}
         self.runs: list[str] = []
 
@@ -36,13 +37,30 @@ class Losses:
         return {t: lambda t=t: self(t, held_out) for t in TASKS}  # type: ignore[misc]
 
 
-def train(form: str, *, held_out: bool = False, measure: bool = True, steps: int = 8, **options: Any) -> Any:
-    losses = Losses()
-    optimizer = torch.optim.AdamW(losses.model.parameters(), lr=0.01)
-    meter = AffinityMeter(losses.model.encoder, optimizer, **options)
-    for _ in range(steps):
-        closure, other = getattr(losses, form)(), getattr(losses, form)(True) if held_out else None
-        found = meter(closure, other) if measure else losses.together()()
+def train(
+    form: str, *, held_out: bool = False, resumed_at: int | None = None, steps: int = 8, **options: Any
+) -> tuple[nn.Module, AffinityMeter]:
+    """Trains on all tasks, or with one closure per task on one task after the other."""
+
+    def start() -> tuple[Losses, torch.optim.Optimizer, AffinityMeter]:
+        losses = Losses()
+        optimizer = torch.optim.AdamW(losses.model.parameters(), lr=0.01)
+        return losses, optimizer, AffinityMeter(losses.model.encoder, optimizer, tasks=TASKS, **options)
+
+    losses, optimizer, meter = start()
+    for step in range(steps):
+        if step == resumed_at:
+            file = io.BytesIO()
+            torch.save([x.state_dict() for x in (losses.model, optimizer, meter)], file)
+            file.seek(0)
+            losses, optimizer, meter = start()
+            states = torch.load(file, weights_only=True)
+            for part, state in zip((losses.model, optimizer, meter), states, strict=True):
+                part.load_state_dict(state)
+        if form == "no meter":
+            found = losses.together()()
+        else:
+            found = meter(*(getattr(losses, form)(other) for other in ([False, True] if held_out else [False])))
         sum(found.values()).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -50,22 +68,21 @@ def train(form: str, *, held_out: bool = False, measure: bool = True, steps: int
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize("every", [1, 3, RoundRobin(1, sources=2), RoundRobin(1, sources=1, targets=2)])
-def test_affinities_equal_those_of_one_closure_exactly(every: Any, held_out: bool) -> None:
-    estimators = ["lookahead", "gradient", "cosine"]
-    one, two = (train(form, every=every, held_out=held_out, estimator=estimators)[1] for form in ("together", "apart"))
-    for name in estimators:
-        first, second = one.affinity(name), two.affinity(name)
-        for field in ("history", "null", "steps", "count"):
-            np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
+@pytest.mark.parametrize("every", [3, RoundRobin(1, sources=2), RoundRobin(1, sources=1, targets=2)])
+def test_affinities_equal_those_of_one_closure_exactly_even_if_resumed(every: Any, held_out: bool) -> None:
+    options: dict[str, Any] = {"every": every, "held_out": held_out, "estimator": ["lookahead", "gradient", "cosine"]}
+    (_, one), (model, two), (_, resumed) = (
+        train(*form, **options, **more)  # type: ignore[arg-type]
+        for form, more in ((("together",), {}), (("apart",), {}), (("apart",), {"resumed_at": 5}))
+    )
+    for name in options["estimator"]:
+        for field in FIELDS:
+            expected = getattr(one.affinity(name), field)
+            np.testing.assert_array_equal(getattr(two.affinity(name), field), expected)
+            np.testing.assert_array_equal(getattr(resumed.affinity(name), field), expected)
     assert (one.calls, one.measured) == (two.calls, two.measured)
-
-
-def test_training_is_the_same_bit_for_bit() -> None:
-    plain, _ = train("together", measure=False)
-    measured, _ = train("apart", every=2)
-    for one, two in zip(plain.parameters(), measured.parameters(), strict=True):
-        assert torch.equal(one, two)
+    plain, _ = train("no meter")
+    assert all(map(torch.equal, plain.parameters(), model.parameters()))
 
 
 def test_random_state_and_batchnorm_are_as_without_a_measurement() -> None:
@@ -74,13 +91,11 @@ def test_random_state_and_batchnorm_are_as_without_a_measurement() -> None:
         net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 1))
         meter = AffinityMeter(net, lr=0.1, every=every)
         x = {t: torch.randn(8, 4) for t in TASKS}
-        for step in range(4):
-            task = TASKS[step]
+        for task in TASKS:
             meter({t: lambda t=t: net(x[t]).pow(2).mean() for t in TASKS})[task].backward()  # type: ignore[misc]
         return net[1].running_mean, net[0].weight.grad, torch.rand(1)  # type: ignore[return-value]
 
-    for one, two in zip(run(1), run(100), strict=True):
-        assert torch.equal(one, two)
+    assert all(map(torch.equal, run(1), run(100)))
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -92,9 +107,8 @@ def test_random_batches_for_measurements_do_not_change_training(held_out: bool) 
         net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 1))
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
         meter = AffinityMeter(net, optimizer, every=RoundRobin(every, targets=2), tasks=TASKS)
-        fetch = lambda: torch.randn(8, 4)  # noqa: E731
         for _ in range(12):
-            closures = {t: (fetch, lambda x: net(x).pow(2).mean()) for t in TASKS}
+            closures = {t: (lambda: torch.randn(8, 4), lambda x: net(x).pow(2).mean()) for t in TASKS}
             meter.measure_only(closures, closures if held_out else None)
             net(torch.randn(8, 4)).pow(2).mean().backward()
             optimizer.step()
@@ -103,8 +117,7 @@ def test_random_batches_for_measurements_do_not_change_training(held_out: bool) 
 
     (one, measured), (two, _) = run(2), run(100)
     assert measured.measured == 6
-    for first, second in zip(one, two, strict=True):
-        assert torch.equal(first, second)
+    assert all(map(torch.equal, one, two))
 
 
 def test_only_needed_losses_are_computed() -> None:
@@ -131,7 +144,6 @@ def test_a_loss_is_computed_when_it_is_read_and_only_once() -> None:
     assert losses.runs == []
     assert found["b"] is found["b"]
     assert losses.runs == ["b"]
-    assert "x" not in found
     with pytest.raises(KeyError):
         found["x"]
 
@@ -140,12 +152,11 @@ def test_batches_are_fetched_once_and_only_if_needed() -> None:
     losses = Losses()
     fetched: list[str] = []
 
-    def fetch(task: str) -> str:
-        fetched.append(task)
-        return task
-
     def closures(held_out: bool) -> dict[str, Any]:
-        return {t: (lambda t=t: fetch(t), lambda t: losses(t, held_out)) for t in TASKS}  # type: ignore[misc]
+        return {
+            t: (lambda t=t: (fetched.append(t), t)[1], lambda t: losses(t, held_out))  # type: ignore[misc]
+            for t in TASKS
+        }
 
     meter = AffinityMeter(losses.model.encoder, lr=0.1, every=RoundRobin(2, targets=1), tasks=TASKS)
     meter(closures(False), held_out=closures(True))
@@ -178,98 +189,40 @@ def test_memory_does_not_grow_with_the_number_of_tasks() -> None:
         model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
         x = [torch.randn(16, 8) for _ in range(tasks)]
         meter = AffinityMeter(model, lr=0.1, every=1, estimator=["lookahead", "cosine"])
-
-        def loss(k: int) -> Tensor:
-            return model(x[k]).pow(2).mean()
-
         # The hooks surround the meter: what a closure reaches, such as these counts, is restored after replays.
         with torch.autograd.graph.saved_tensors_hooks(Counted, lambda counted: counted.tensor):
             for _ in range(2):
-                meter({str(k): lambda k=k: loss(k) for k in range(tasks)})  # type: ignore[misc]
+                meter({str(k): lambda k=k: model(x[k]).pow(2).mean() for k in range(tasks)})  # type: ignore[misc]
         return Counted.peak
 
     assert peak(12) == peak(3) > 0
 
 
-def test_missing_labels_are_skipped_and_counted() -> None:
+def test_missing_labels_and_missing_closures_are_skipped() -> None:
     losses = Losses()
-    meter = AffinityMeter(losses.model.encoder, lr=0.1, every=1)
-    for _ in range(4):
-        meter({**losses.apart(), "b": lambda: None})
-    affinity = meter.affinity()
+    unlabelled, absent = (AffinityMeter(losses.model.encoder, lr=0.1, every=1, tasks=TASKS) for _ in range(2))
+    for k in range(4):
+        unlabelled({**losses.apart(), "b": lambda: None})
+        absent({t: c for t, c in losses.apart().items() if t != TASKS[k]})
+    affinity = unlabelled.affinity()
     assert affinity.count[0].tolist() == [4, 0, 4, 4]
     assert affinity.skipped["missing"][0].tolist() == [0, 4, 0, 0]
+    np.testing.assert_array_equal(absent.affinity().count, np.where(np.eye(4, dtype=bool), 3, 2))
 
 
-def test_some_tasks_may_have_no_closure_in_a_call() -> None:
+@pytest.mark.parametrize(
+    ("closures", "part"),
+    [
+        ({"b": 3.0}, r"'b'.*function"),
+        ({1: lambda: torch.ones(())}, "string"),
+        ({"b": None}, "only one task"),
+        ({"b": lambda: torch.ones(2)}, "has shape"),
+    ],
+)
+def test_unsuitable_closures_are_explained(closures: Any, part: str) -> None:
     losses = Losses()
-    meter = AffinityMeter(losses.model.encoder, lr=0.1, every=1, tasks=TASKS)
-    for k in range(4):
-        meter({t: c for t, c in losses.apart().items() if t != TASKS[k]})
-    np.testing.assert_array_equal(meter.affinity().count, np.where(np.eye(4, dtype=bool), 3, 2))
-
-
-def test_a_state_restores_which_targets_come_next() -> None:
-    def run(stop: int | None) -> AffinityMeter:
-        losses = Losses()
-        every = RoundRobin(1, sources=1, targets=2)
-        meter = AffinityMeter(losses.model.encoder, lr=0.1, every=every, tasks=TASKS)
-        for step in range(9):
-            if step == stop:
-                state, meter = meter.state_dict(), AffinityMeter(losses.model.encoder, lr=0.1, every=every, tasks=TASKS)
-                meter.load_state_dict(state)
-            meter.measure_only(losses.apart())
-        return meter
-
-    np.testing.assert_array_equal(run(None).affinity().history, run(4).affinity().history)
-
-
-def test_a_resumed_run_trains_and_measures_the_same() -> None:
-    def start() -> tuple[Losses, torch.optim.Optimizer, AffinityMeter]:
-        losses = Losses()
-        optimizer = torch.optim.AdamW(losses.model.parameters(), lr=0.01)
-        every = RoundRobin(2, sources=1, targets=2)
-        return losses, optimizer, AffinityMeter(losses.model.encoder, optimizer, every=every, tasks=TASKS)
-
-    def run(stop: int | None) -> tuple[nn.Module, AffinityMeter]:
-        losses, optimizer, meter = start()
-        for step in range(12):
-            if step == stop:
-                file = io.BytesIO()
-                torch.save([x.state_dict() for x in (losses.model, optimizer, meter)], file)
-                file.seek(0)
-                states = torch.load(file, weights_only=True)
-                losses, optimizer, meter = start()
-                for part, state in zip((losses.model, optimizer, meter), states, strict=True):
-                    part.load_state_dict(state)
-            meter(losses.apart())[TASKS[step % 4]].backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return losses.model, meter
-
-    (model, meter), (resumed_model, resumed) = run(None), run(7)
-    for field in ("history", "null", "steps", "count", "mean", "stderr"):
-        np.testing.assert_array_equal(getattr(meter.affinity(), field), getattr(resumed.affinity(), field))
-    for one, two in zip(model.parameters(), resumed_model.parameters(), strict=True):
-        assert torch.equal(one, two)
-
-
-def bad_closures() -> Iterator[Any]:
-    losses = Losses()
-    yield {"a": losses.apart()["a"], "b": 3.0}, "must be a function that returns its loss, or a pair of functions"
-    yield {1: losses.apart()["a"]}, "must be given under a string"
-    yield {"a": losses.apart()["a"]}, "there is only one task"
-    yield {"a": losses.apart()["a"], "b": lambda: torch.ones(2)}, "has shape"
-
-
-@pytest.mark.parametrize(("closures", "message"), bad_closures())
-def test_unsuitable_closures_are_explained(closures: Any, message: str) -> None:
-    losses = Losses()
-    with pytest.raises(ClosureError, match=message):
-        AffinityMeter(losses.model.encoder, lr=0.1)(closures)
-
-
-def test_held_out_closures_must_have_the_same_form() -> None:
-    losses = Losses()
-    with pytest.raises(ValueError, match="`held_out` must be a mapping from tasks to closures"):
+    given = {"a": losses.apart()["a"], **{t: c for t, c in closures.items() if c is not None}}
+    with pytest.raises(ClosureError, match=part):
+        AffinityMeter(losses.model.encoder, lr=0.1)(given)
+    with pytest.raises(ValueError, match="`held_out`"):
         AffinityMeter(losses.model.encoder, lr=0.1)(losses.apart(), losses.together())
