@@ -81,7 +81,7 @@ screenshot: $(READY)
 
 pictures: $(READY)
 	$(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
-	for part in affinity time budget worth; do \
+	for part in time budget; do \
 	  $(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/$$part.png $$part || exit; done
 	$(BIN)/python docs/images/notebook.py
 

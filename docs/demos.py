@@ -1,10 +1,10 @@
-"""Runs the demos, and updates their pages: what they print, and pictures.
+"""Runs the demos, and updates docs/demos.md: what they print, and pictures.
 
     python docs/demos.py            all demos
     python docs/demos.py nhanes     only some of them
 
 A demo takes minutes the first time. After that, it uses the networks in runs/. What it prints is stored in docs/demos,
-and copied to its page between two comments. Needs the packages nhanes, qm9pack, pillow and playwright, and Chromium.
+and copied to the page between two comments. Needs the packages nhanes, qm9pack, pillow and playwright, and Chromium.
 """
 
 import os
@@ -18,7 +18,6 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 ROOT, STORED, IMAGES = DOCS.parent, DOCS / "demos", DOCS / "images"
 NAMES = ("nhanes", "molecules", "faces")
-OUTPUT = re.compile(r"(?<=<!-- output -->\n\n```text\n).*?(?=```\n\n<!-- end of output -->)", re.DOTALL)
 COLUMNS = 80
 FACES, FACES_PER_ROW, GAP = 18, 9, 4  # the gap in pixels
 SIZE = {"viewport": {"width": 960, "height": 900}, "device_scale_factor": 1.5}
@@ -29,10 +28,11 @@ def main(*names: str) -> None:
     for name in names or NAMES:
         printed = run_demo(name)
         (STORED / f"{name}.txt").write_text(printed, encoding="utf-8")
-        update_page(DOCS / f"demo_{name}.md", printed)
-        take_pictures(name)
-    if "faces" in (names or NAMES):
-        draw_faces(IMAGES / "demo_faces_drawn.png")
+        update_page(name, printed)
+        if name == "molecules":
+            take_pictures(name)
+        if name == "faces":
+            draw_faces(IMAGES / "demo_faces_drawn.png")
 
 
 def run_demo(name: str) -> str:
@@ -42,27 +42,26 @@ def run_demo(name: str) -> str:
     return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def update_page(page: Path, printed: str) -> None:
-    """Replaces what a page shows as the output of the demo."""
+def update_page(name: str, printed: str) -> None:
+    """Replaces what the page shows as the output of a demo."""
+    page = DOCS / "demos.md"
     text = page.read_text(encoding="utf-8")
-    if not OUTPUT.search(text):
-        raise SystemExit(f"{page.name} must contain <!-- output -->, a text block and <!-- end of output -->")
-    page.write_text(OUTPUT.sub(lambda _: printed, text), encoding="utf-8")
+    part = re.compile(rf"(<!-- demos.py: {name} -->\n\n```text\n).*?(```\n\n<!-- end of {name} -->)", re.DOTALL)
+    if not part.search(text):
+        raise SystemExit(f"{page.name} must contain <!-- demos.py: {name} -->, a text block and <!-- end of {name} -->")
+    page.write_text(part.sub(lambda match: match[1] + printed + match[2], text), encoding="utf-8")
 
 
 def take_pictures(name: str) -> None:
-    """Takes a picture of what each further network buys and, where groups matter, of who helps whom."""
+    """Takes a picture of what each further network buys, and one of who helps whom."""
     from tagalong.affinity import Affinity
     from tagalong.report import affinity_heatmap, change_by_networks
     from tagalong.study import Results
 
     folder = ROOT / "runs" / f"demo-{name}"
     curve = change_by_networks(Results.load(folder)).update_layout(title={"y": 0.93}, margin={"t": 90})
-    figures = {f"demo_{name}.png": curve}
-    if name == "molecules":
-        figures[f"demo_{name}_affinity.png"] = affinity_heatmap(Affinity.load(folder / "affinity.json"))
-    for picture, figure in figures.items():
-        take_picture(figure, IMAGES / picture)
+    take_picture(curve, IMAGES / f"demo_{name}.png")
+    take_picture(affinity_heatmap(Affinity.load(folder / "affinity.json")), IMAGES / f"demo_{name}_affinity.png")
 
 
 def take_picture(figure: Any, picture: Path) -> None:

@@ -34,11 +34,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    """Shows "yes" instead of the name of a test, which is too long for a table; a tooltip shows the name."""
-    return re.sub(r"<td><code>([\w/]+\.py::\w+)</code></td>", r'<td><abbr title="tests/\1">yes</abbr></td>', content)
-
-
 def contributing() -> str:
     """Returns the contributing guide with links relative to docs/ instead of the root of the repository."""
     return (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
