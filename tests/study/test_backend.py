@@ -18,7 +18,6 @@ from tagalong.study import (
     check_backend,
     claim_folder,
     compare_methods,
-    make_executor,
     open_backend,
     train_side_by_side,
 )

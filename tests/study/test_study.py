@@ -138,7 +138,7 @@ def test_a_study_needs_a_problem_and_a_folder(tmp_path):
     with pytest.raises(InvalidInput, match="`problem` must be a Problem"):
         Study(["a", "b"], tmp_path)
     for out in (None, 3, "", b"out", "a\0b"):
-        with pytest.raises(InvalidInput, match="^`out` must be a folder"):
+        with pytest.raises(InvalidInput, match="`out` must be a folder"):
             Study(small_problem(), out)
 
 
@@ -161,7 +161,7 @@ def test_a_folder_belongs_to_one_problem_and_one_kind_of_study(tmp_path):
             lambda study: study.check(["mtl"]),
             lambda study: study.results(),
         ):
-            with pytest.raises(InvalidInput, match="`out`: .* contains a run on a different problem"):
+            with pytest.raises(InvalidInput, match="contains a run on a different problem"):
                 call(Study(other, here))
     with pytest.raises(InvalidInput, match="`out` must not be the folder of a run"):
         ExternalStudy(small_problem().names, here)
