@@ -128,14 +128,6 @@ def test_auto_and_cs_each_use_their_own_affinity_elsewhere(tmp_path: Path) -> No
     assert mine.settings["decisions"] == theirs.settings["decisions"]
 
 
-def test_affinities_for_other_methods_are_an_error(tmp_path: Path) -> None:
-    affinity = Affinity.from_matrix(np.zeros((4, 4)), TASKS)
-    with pytest.raises(ValueError, match="`affinity` must only have the keys 'tag', 'cs' and 'auto', found 'hoa'"):
-        ExternalStudy(TASKS, tmp_path).plan({"hoa": affinity}, methods=["hoa"], budgets=[2])
-    with pytest.raises(ValueError, match=r"`affinity` must include a measurement with the estimator .* for 'cs'"):
-        ExternalStudy(TASKS, tmp_path).plan({"auto": affinity}, methods=["cs", "auto"], budgets=[2])
-
-
 def test_auto_needs_no_affinity_elsewhere(tmp_path: Path) -> None:
     options = {"auto": {"affinity": False, "average": False}}
     request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}

@@ -23,7 +23,7 @@ from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
 from tagalong.study import ExternalBackend, ExternalStudy, Results, Study, open_backend
 from tagalong.study.external_results import check_told_predictions
-from tagalong.study.external_targets import check_predictions, check_targets
+from tagalong.study.external_targets import check_targets
 from tagalong.study.members import member_seed, serving_network
 
 METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
@@ -103,16 +103,6 @@ def test_a_study_that_is_continued_gives_identical_results(results: Results, tmp
     assert again.results().noise == results.noise
     assert again.results().learning == results.learning
     assert Results.load(tmp_path).verdict() == results.verdict()
-
-
-def test_predictions_are_told_to_a_study_continued_by_its_folder(tmp_path: Path) -> None:
-    first = planned_study(tmp_path)
-    second = ExternalStudy(NAMES, tmp_path)
-    one, two, *_ = first.pending()
-    for study, network in ((first, one), (second, two)):
-        study.tell(*network, val=predictions_of(*network, "val"), test=predictions_of(*network, "test"))
-    assert first.pending() == second.pending()
-    assert not {one, two} & set(first.pending())
 
 
 def make_problem() -> Problem:
@@ -200,28 +190,17 @@ def test_copies_of_a_seed_with_which_mtl_diverged_are_not_requested() -> None:
     assert (NAMES, member_seed(1, 1)) not in study._open.known
 
 
-@pytest.mark.parametrize("method", ["ensemble", "best-of"])
-def test_answers_are_not_averaged_if_only_losses_are_known(method: str) -> None:
-    message = "must not average the answers .* found '.*'; pass `targets` to ExternalStudy and predictions to tell"
-    with pytest.raises(InvalidInput, match=message):
-        ExternalStudy(NAMES).plan(methods=["mtl", method], budgets=[2])
-
-
 def test_a_backend_returns_outputs_and_targets_in_the_order_of_rows() -> None:
-    targets = check_targets(TASKS, TARGETS)
-    job = Job(NAMES, 5)
-    told = predictions_of(NAMES, 5, "val"), predictions_of(NAMES, 5, "test")
-    backend = ExternalBackend(NAMES, {job: check_told_predictions(job, targets, *told)}, targets=targets)
-    outputs = backend.outputs([job], "val")[job]
-    expected = logits_of(NAMES, 5, "val")
-    np.testing.assert_allclose(outputs["age"], expected["age"])
-    np.testing.assert_allclose(outputs["ill"], expected["ill"], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(outputs["kind"].softmax(1), told[0]["kind"], rtol=1e-12)
+    targets, job = check_targets(TASKS, TARGETS), Job(NAMES, 5)
+    told = check_told_predictions(job, targets, predictions_of(NAMES, 5, "val"), predictions_of(NAMES, 5, "test"))
+    backend = ExternalBackend(NAMES, {job: told}, targets=targets)
+    outputs, logits = backend.outputs([job], "val")[job], logits_of(NAMES, 5, "val")
+    np.testing.assert_allclose(outputs["age"], logits["age"])
+    np.testing.assert_allclose(outputs["ill"], logits["ill"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(outputs["kind"].softmax(1), predictions_of(NAMES, 5, "val")["kind"], rtol=1e-12)
     np.testing.assert_array_equal(backend.targets("test")["ill"], TARGETS["test"]["ill"])
-    unknown = ExternalBackend(NAMES, {})
-    for call in (lambda: unknown.outputs([job], "val"), lambda: unknown.targets("val")):
-        with pytest.raises(InvalidInput, match="if only their losses are known"):
-            call()
+    with pytest.raises(InvalidInput, match="if only their losses are known"):
+        ExternalBackend(NAMES, {}).outputs([job], "val")
 
 
 def test_certain_predictions_have_no_loss() -> None:
@@ -234,15 +213,12 @@ def test_certain_predictions_have_no_loss() -> None:
     assert np.isnan(result.test["ill"].rows).tolist() == [False, False, True]
 
 
-def test_a_trailing_dimension_of_one_is_ignored() -> None:
-    targets = check_targets(TASKS, TARGETS)
-    predicted = predictions_of(NAMES, 0, "val")
-    problems: list[InvalidInput] = []
-    found = check_predictions(
-        problems, targets, "val", {task: one[..., None] for task, one in predicted.items()}, NAMES
-    )
-    assert problems == []
-    assert all(np.array_equal(found[task], predicted[task]) for task in NAMES)
+def test_a_trailing_dimension_of_one_is_ignored(results: Results) -> None:
+    study = planned_study()
+    while (network := study.ask()) is not None:
+        told = {part: predictions_of(*network, part) for part in ROWS}
+        study.tell(*network, **{part: {task: one[..., None] for task, one in told[part].items()} for part in ROWS})
+    assert losses(study.results()) == losses(results)
 
 
 def test_dense_targets_are_averaged() -> None:
@@ -273,20 +249,20 @@ PROBABILITIES = predictions_of(NAMES, 0, "val")
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        (wrong(to=np.full(10, 0.5)), "`val`: the predictions for 'ill' must have 120 rows, one for each .*, found 10"),
-        (wrong(to=PROBABILITIES["ill"] * 2), "'ill' must be probabilities between 0 and 1, found 1.*logits=True"),
-        (wrong(to=-PROBABILITIES["ill"]), "'ill' must be probabilities between 0 and 1, found -"),
-        (wrong(to=PROBABILITIES["ill"] * np.nan), "'ill' must be finite numbers, found 120 of 120 that are not; if"),
-        (wrong(to=np.ones(120)), "'ill' must not be 0 for the class of the label.* found [0-9]+ labels with"),
-        (wrong(to=0.3), "'ill' must be an array with one entry per row, found the number 0.3"),
-        (wrong(to="low"), "'ill' must be an array of numbers, found 'low'"),
+        (wrong(to=np.full(10, 0.5)), "`val`: the predictions for 'ill' must have 120 rows"),
+        (wrong(to=PROBABILITIES["ill"] * 2), "'ill' must be probabilities .*logits=True"),
+        (wrong(to=-PROBABILITIES["ill"]), "'ill' must be probabilities"),
+        (wrong(to=PROBABILITIES["ill"] * np.nan), "'ill' must be finite numbers"),
+        (wrong(to=np.ones(120)), "'ill' must not be 0 for the class of the label"),
+        (wrong(to=0.3), "'ill' must be an array with one entry per row"),
+        (wrong(to="low"), "'ill' must be an array of numbers"),
         (wrong(task="kind", to=PROBABILITIES["kind"][:, :2]), "'kind' must have one column for each of 3 classes"),
-        (wrong(task="kind", to=PROBABILITIES["kind"] / 2), "'kind' must be probabilities that sum to 1 .* the sum 0.5"),
-        (wrong("test", "age", to=np.full(90, 1e100)), "`test`: .*'age' must be at most 1e\\+75 in magnitude"),
-        ({"val": {}, "test": {}}, "`val` must have predictions for 'age', 'ill', 'kind', found none for 'age'"),
-        ({"val": None, "test": {}}, "`val` must be a mapping .*; if the network diverged, pass None for both"),
+        (wrong(task="kind", to=PROBABILITIES["kind"] / 2), "'kind' must be probabilities that sum to 1"),
+        (wrong("test", "age", to=np.full(90, 1e100)), "`test`: .*'age' must be at most"),
+        ({"val": {}, "test": {}}, "`val` must have predictions for 'age'"),
+        ({"val": None, "test": {}}, "`val` must be a mapping"),
         ({**wrong(to=PROBABILITIES["ill"]), "rows": {}}, "`rows` and `val_rows` must be omitted"),
-        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "`steps` must be a non-negative number"),
+        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "`steps`"),
     ],
 )
 def test_invalid_predictions_are_explained(told: dict[str, Any], message: str) -> None:
@@ -303,16 +279,16 @@ def changed(part: str, task: str, labels: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (changed("val", "ill", np.full(120, 2.0)), "`targets`: 'val', 'ill' must be 0 or 1, or NaN .*, found 2"),
-        (changed("val", "kind", np.full(120, 3)), "'val', 'kind' must be classes from 0 to 2, or NaN .*, found 3"),
+        (changed("val", "ill", np.full(120, 2.0)), "`targets`: 'val', 'ill' must be 0 or 1"),
+        (changed("val", "kind", np.full(120, 3)), "'val', 'kind' must be classes from 0 to 2"),
         (changed("test", "kind", np.full(90, 0.5)), "'test', 'kind' must be classes from 0 to 2"),
-        (changed("test", "age", np.full(90, np.nan)), "'test', 'age' must have labels, found 90 missing"),
-        (changed("test", "age", np.ones(89)), "`targets`: 'test' must have as many rows .* 89 for 'age', 90 for 'ill'"),
-        (changed("val", "kind", np.ones((120, 3))), "'val', 'kind' must have one label per row, found an array of"),
+        (changed("test", "age", np.full(90, np.nan)), "'test', 'age' must have labels"),
+        (changed("test", "age", np.ones(89)), "`targets`: 'test' must have as many rows"),
+        (changed("val", "kind", np.ones((120, 3))), "'val', 'kind' must have one label per row"),
         (changed("val", "age", ["x"] * 120), "'val', 'age' must be an array of numbers"),
-        ({"val": TARGETS["val"]}, "`targets` must have the key 'val', 'test', found none for 'test'"),
+        ({"val": TARGETS["val"]}, "`targets` .* found none for 'test'"),
         ({**TARGETS, "train": {}}, "`targets` must have .* found the unknown 'train'"),
-        ({**TARGETS, "val": {"age": [1.0]}}, "'val' must have labels for .* found none for 'ill', none for 'kind'"),
+        ({**TARGETS, "val": {"age": [1.0]}}, "'val' must have labels for .* none for 'kind'"),
     ],
 )
 def test_invalid_targets_are_explained(targets: Any, message: str) -> None:
@@ -321,23 +297,22 @@ def test_invalid_targets_are_explained(targets: Any, message: str) -> None:
 
 
 def test_targets_need_tasks_with_built_in_losses() -> None:
-    with pytest.raises(InvalidInput, match="`tasks` must be Task objects if `targets` are given, found 'age'"):
-        ExternalStudy(NAMES, targets=TARGETS)
     own = Task("age", "regression", loss=torch.nn.L1Loss(reduction="none"))
-    with pytest.raises(InvalidInput, match=r"task 'age' must have a built-in loss.* tell losses instead"):
-        ExternalStudy([own, *TASKS[1:]], targets=TARGETS)
-    with pytest.raises(InvalidInput, match="`logits` can only be used together with `targets`"):
-        ExternalStudy(NAMES, logits=True)
-    assert ExternalStudy(TASKS).tasks == NAMES
+    for tasks, options, message in (
+        (NAMES, {"targets": TARGETS}, "`tasks` must be Task objects if `targets` are given"),
+        ([own, *TASKS[1:]], {"targets": TARGETS}, "task 'age' must have a built-in loss"),
+        (NAMES, {"logits": True}, "`logits` can only be used together with `targets`"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            ExternalStudy(tasks, **options)
 
 
 def test_other_targets_than_those_of_the_folder_are_rejected(tmp_path: Path) -> None:
     planned_study(tmp_path)
     other = ExternalStudy(TASKS, tmp_path, targets=changed("val", "age", np.arange(120.0)))
-    with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
-        other.ask()
-    with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
-        other.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)
+    for call in (other.ask, lambda: other.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)):
+        with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
+            call()
 
 
 @pytest.mark.parametrize("name", ["targets-*.npz", "[0-9a-f]*-*.npz"])

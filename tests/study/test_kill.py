@@ -6,38 +6,66 @@ import signal
 import sqlite3
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from killed_study import exit_status, exported_files, run_study, stored_rows
+import torch
+from study_small import small_problem
 
-from kill_at import records_without_times, stopping_points
-from tagalong.study import Results, executors
+from kill_at import FileOperations, records_without_times, stopping_points
+from tagalong.study import Results, Store, Study, executors, training_backend
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
+METHODS = ["stl", "tag", "hoa", "hoa+pcgrad"]
+
+
+def run_study(out: Path, nth: int | None = None, total: Any = None) -> None:
+    """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number."""
+    operations = FileOperations(out, nth)
+    torch.set_num_threads(1)
+    # Many small chunks, and a checkpoint after every epoch: more moments to be killed at.
+    training_backend.CHUNK_SIZES["cpu"] = 4
+    executors.CHECKPOINT_SECONDS = 0.0
+    Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
+    if total is not None:
+        total.value = operations.number
+
+
+def exit_status(processes: ForkServerContext, *arguments: Any) -> int | None:
+    process = processes.Process(target=run_study, args=arguments)
+    process.start()
+    process.join(timeout=300)
+    return process.exitcode
 
 
 def count_networks(out: Path) -> int:
-    """Returns the number of networks; opens a copy, so that rolling back a journal is left to the next study."""
-    copy = shutil.copytree(out, out.with_name("copy")) if out.exists() else out
-    try:
-        connection = sqlite3.connect(f"file:{copy / 'run.sqlite'}?mode=rw", uri=True)
-    except sqlite3.OperationalError:
-        return 0
-    try:
-        return int(connection.execute("SELECT count(*) FROM networks").fetchone()[0])
-    except sqlite3.OperationalError:  # no table yet
-        return 0
-    finally:
-        connection.close()
-        shutil.rmtree(copy)
+    """Counts in a copy, so that rolling back a journal is left to the next study."""
+    copy = shutil.copytree(out, out.with_name("copy"))
+    with Store(copy / "run.sqlite") as store:
+        count = len(store)
+    shutil.rmtree(copy)
+    return count
 
 
-def files_of(out: Path) -> set[Path]:
-    """Returns the files and folders of a run, without what a killed process left less than an hour ago."""
+def contents(out: Path) -> dict[str, Any]:
+    """Returns everything that must not depend on when the study was killed."""
+    connection = sqlite3.connect(out / "run.sqlite")
+    integrity = connection.execute("PRAGMA integrity_check").fetchone()
+    networks = connection.execute(
+        "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, weights, losses "
+        "FROM networks ORDER BY key"
+    ).fetchall()
+    affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1").fetchall()
+    connection.close()
     paths = {path.relative_to(out) for path in out.rglob("*")}
-    return {path for path in paths if not any(".tmp-" in part for part in path.parts)}
+    return {
+        "store": (integrity, networks, affinities),
+        "records": records_without_times(Results.load(out)),
+        "recommended networks": {path.name: path.read_bytes() for path in (out / "networks").iterdir()},
+        # A killed process may leave temporary files, which are removed later.
+        "files": {path for path in paths if not any(".tmp-" in part for part in path.parts)},
+    }
 
 
 def test_kills_at_random_file_operations_lose_and_duplicate_nothing(
@@ -45,19 +73,27 @@ def test_kills_at_random_file_operations_lose_and_duplicate_nothing(
 ) -> None:
     clean, out, total, idle = tmp_path / "clean", tmp_path / "out", processes.Value("i"), processes.Value("i")
     assert [exit_status(processes, clean, None, number) for number in (total, idle)] == [0, 0]
-    counts, networks = set(), 0
-    # Kills throughout the study, the last of them where it writes its results, and in a continuation that only does so.
-    for nth in [*stopping_points(total.value, KILLS), idle.value - 2, idle.value // 2]:
+    counts = [0]
+    # Kills throughout the study, and in a continuation that only writes its results.
+    for nth in [*stopping_points(total.value, 5), idle.value // 2]:
         assert exit_status(processes, out, nth) in (0, -signal.SIGKILL)
-        assert count_networks(out) >= networks, "finished networks are kept"
-        networks = count_networks(out)
-        counts.add(networks)
-    assert len(counts) > 3, "kills fell between networks"
+        counts.append(count_networks(out))
+    assert counts == sorted(counts), "finished networks are kept"
+    assert len(set(counts)) > 3, "kills fell between networks"
     assert exit_status(processes, out) == 0
-    assert stored_rows(out) == stored_rows(clean)
-    assert records_without_times(Results.load(out)) == records_without_times(Results.load(clean))
-    assert exported_files(out) == exported_files(clean)
-    assert files_of(out) == files_of(clean)
+    assert contents(out) == contents(clean)
+
+
+def test_two_processes_on_one_folder_give_the_results_of_one(processes: ForkServerContext, tmp_path: Path) -> None:
+    both = [processes.Process(target=run_study, args=(tmp_path / "two",)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=300)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert exit_status(processes, tmp_path / "one") == 0
+    two, one = contents(tmp_path / "two"), contents(tmp_path / "one")
+    assert (two["store"], two["records"]) == (one["store"], one["records"])
 
 
 class EndedProcess:
@@ -75,17 +111,3 @@ def test_workers_remove_the_temporary_folder_of_a_killed_main_process(
     worker.start()
     worker.join()
     assert os.listdir(tmp_path) == []
-
-
-def test_two_processes_on_one_folder_give_the_results_of_one(processes: ForkServerContext, tmp_path: Path) -> None:
-    both = [processes.Process(target=run_study, args=(tmp_path / "two",)) for _ in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(timeout=300)
-    assert [process.exitcode for process in both] == [0, 0]
-    assert exit_status(processes, tmp_path / "one") == 0
-    assert stored_rows(tmp_path / "two") == stored_rows(tmp_path / "one")
-    assert records_without_times(Results.load(tmp_path / "two")) == records_without_times(
-        Results.load(tmp_path / "one")
-    )

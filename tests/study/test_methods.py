@@ -1,11 +1,16 @@
+"""What methods decide, compared with enumeration."""
+
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from study_small import small_problem
+from watched_executor import WatchedExecutor
 
+from tagalong.errors import InvalidInput
 from tagalong.group import Group, select_groups
-from tagalong.learn import Score, Trained
+from tagalong.learn import Score
 from tagalong.study import (
     Choice,
     Decision,
@@ -19,8 +24,7 @@ from tagalong.study import (
 )
 from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
-from tagalong.study.methods.random_groups import block_probability, random_cover, random_partition
-from tagalong.study.network_result import pack_result
+from tagalong.study.methods.random_groups import random_cover, random_partition
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +87,6 @@ def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, nam
     assert all(record.honest == (name == "optimal") for record in records)
 
 
-def test_methods_share_networks(five):
-    decide(five, "optimal")
-    trained = len(five.store)
-    for name in ("hoa", "stl", "mtl", "oracle", "random"):
-        decide(five, name)
-    assert len(five.store) == trained, "all of them are subsets of optimal's"
-
-
 def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
     decision, records = decide(five, "hoa")
     table = {
@@ -106,26 +102,15 @@ def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
     assert record_for(records, 3).training.networks == len(decision.choices[3, 0].groups)
 
 
-class RecordingExecutor(Serial):
-    """Records the networks of each request."""
-
-    def __init__(self):
-        self.requests = []
-
-    def map(self, chunks, advance):
-        self.requests.append({job for chunk in chunks for job in chunk.jobs})
-        yield from super().map(chunks, advance)
-
-
 @pytest.mark.parametrize(("name", "subsets"), [("hoa", 6 + 1), ("optimal", 7), ("oracle", 7)])
 @pytest.mark.parametrize("free", [True, False])
 def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, name, subsets, free):
     if not free:
         monkeypatch.setattr("tagalong.study.training_backend.FREE_BYTES", {"cpu": 1})
-    recording = RecordingExecutor()
-    Study(small_problem("abc"), tmp_path, executor=recording, device="cpu").run([name], [2], seeds=2)
-    baselines, *others = [len(request) for request in recording.requests][: 1 if free else 2]
-    assert [baselines, *others] == ([2 * subsets] if free else [2, 2 * (subsets - 1)])
+    executor = WatchedExecutor()
+    Study(small_problem("abc"), tmp_path, executor=executor, device="cpu").run([name], [2], seeds=2)
+    sizes = [sum(len(chunk.jobs) for chunk in request) for request in executor.requests]
+    assert sizes[: 1 if free else 2] == ([2 * subsets] if free else [2, 2 * (subsets - 1)])
 
 
 def relative_to_alone(backend, task, subset):
@@ -164,17 +149,8 @@ def test_tag_uses_the_requested_average(five):
     assert median.affinity.to_csv() == plain.affinity.averaged("median").to_csv()
 
 
-@pytest.mark.parametrize("n", [4, 5])
-def test_exact_random_equals_the_mean_over_all_partitions(five, n):
-    if n == 4:
-        with TrainingBackend(small_problem("abcd"), five.store, executor=Serial()) as backend:
-            check_exact_random(backend)
-    else:
-        check_exact_random(five)
-
-
-def check_exact_random(backend):
-    names = backend.tasks
+def test_exact_random_equals_the_mean_over_all_partitions(five):
+    names, backend = five.tasks, five
     decide(backend, "optimal", budgets=(1,), seeds=(0,))
     for k in range(1, len(names) + 1):
         _, (record,) = decide(backend, "random", budgets=(k,), seeds=(0,))
@@ -184,9 +160,9 @@ def check_exact_random(backend):
                 losses, errors = [], []
                 for partition in partitions:
                     job = backend.job(next(block for block in partition if task in block), 0)
-                    outcome = getattr(backend.networks([job])[job], part)[task]
-                    losses.append(outcome.loss)
-                    errors.append(outcome.error)
+                    score = getattr(backend.networks([job])[job], part)[task]
+                    losses.append(score.loss)
+                    errors.append(score.error)
                 assert getattr(record, part)[task].loss == pytest.approx(np.mean(losses), rel=1e-9)
                 assert getattr(record, part)[task].error == pytest.approx(np.mean(errors), rel=1e-9)
         steps = [sum(backend.networks([backend.job(b, 0)])[backend.job(b, 0)].steps for b in p) for p in partitions]
@@ -247,15 +223,6 @@ def test_random_over_covers_trains_overlapping_groups(five):
     assert record.test.keys() == set("abcde")
 
 
-@pytest.mark.parametrize(("n", "k"), [(3, 2), (5, 3), (6, 1), (4, 4)])
-def test_block_shares_add_up(n, k):
-    names = [str(i) for i in range(n)]
-    partitions = [p for p in set_partitions(names) if len(p) == k]
-    for size in range(1, n + 1):
-        block = set(names[:size])
-        assert block_probability(size, n, k) == pytest.approx(sum(block in p for p in partitions) / len(partitions))
-
-
 def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
     _, plain = decide(five, "hoa", budgets=(2,), seeds=(0,))
     _, (record,) = decide(five, "hoa+uw", budgets=(2,), seeds=(0,))
@@ -281,15 +248,6 @@ def test_wider_networks_for_all_tasks(five):
     assert records["mtl-big3"].parameters == pytest.approx(3 * records["mtl"].parameters, rel=0.1)
 
 
-def test_stl_and_mtl_train_the_expected_networks(five):
-    _, (stl,) = decide(five, "stl", seeds=(0,))
-    assert stl.groups == tuple(Group(task, task) for task in "abcde")
-    assert stl.training.networks == 5
-    _, (mtl,) = decide(five, "mtl", seeds=(0,))
-    assert (mtl.training.networks, mtl.deciding.networks, mtl.budget) == (1, 0, None)
-    assert mtl.latency > 0
-
-
 @pytest.mark.parametrize("name", ["hoa", "optimal"])
 def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name):
     decision, _ = decide(five, name)
@@ -297,42 +255,45 @@ def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name
         for job in (five.job(subset, seed) for subset in five.subsets() for seed in (0, 1)):
             row = five.networks([job])[job]
             val = {t: Score(o.loss * (1000 if t == "c" else 1), o.error) for t, o in row.val.items()}
-            scaled = Trained(job, val, val, np.ones((1, len(job.tasks))), 0, 1, 1.0, 1)
-            store.add({five.keys.of(job): (five.keys.definition(job), pack_result(scaled))})
-        method = make_method(name)
-        again = method.decide(backend, (1, 2, 3), (0, 1))
+            store.add({row.key: (five.keys.definition(job), replace(row, val=val, test=val))})
+        again = make_method(name).decide(backend, (1, 2, 3), (0, 1))
         assert len(store) == 62, "nothing was trained"
     assert {at: choice.groups for at, choice in again.choices.items()} == {
         at: choice.groups for at, choice in decision.choices.items()
     }
 
 
-def test_the_error_for_an_unknown_method_suggests_the_closest_name():
-    with pytest.raises(ValueError, match=r"`methods` must be a known method, found 'tga'; did you mean 'tag'\?"):
-        make_method("tga")
-    with pytest.raises(ValueError, match=r"found 'tagg\+uw'; did you mean 'tag\+uw'\?"):
-        make_method("tagg+uw")
-    with pytest.raises(ValueError, match=r"choose from mtl, stl, .*, tag\+pcgrad, mtl-wide2, mtl-big2, mgda"):
-        make_method("zzz")
+def test_unknown_methods_and_options_are_rejected():
+    for name, hint in (
+        ("tga", r"did you mean 'tag'\?"),
+        ("tagg+uw", r"did you mean 'tag\+uw'\?"),
+        ("zzz", "choose from mtl"),
+    ):
+        with pytest.raises(InvalidInput, match=f"`methods` must be a known method.*{hint}"):
+            make_method(name)
+    for name, allowed in (("random", "samples, exact, overlap"), ("stl", "no options"), ("mtl-big2", "no options")):
+        with pytest.raises(InvalidInput, match=f"`options`: '{name}' accepts (only )?{allowed}, found sample"):
+            make_method(name, {name: {"sample": 3}})
 
 
-def test_unknown_options_of_a_method_are_rejected():
-    with pytest.raises(ValueError, match=r"`options`: 'random' accepts only samples, exact, overlap, found sample"):
-        make_method("random", {"random": {"sample": 3}})
-    with pytest.raises(ValueError, match=r"`options`: 'stl' accepts no options, found every"):
-        make_method("stl", {"stl": {"every": 3}})
-    for name in ("mtl-wide2", "mtl-big2", "mgda"):
-        with pytest.raises(ValueError, match=rf"`options`: '{name}' accepts no options, found every"):
-            make_method(name, {name: {"every": 5}})
-    problem = small_problem()
-    assert "'tag' accepts only average, trim" in str(
-        make_method("tag", {"tag": {"evry": 3}}).problems(problem.names)[0]
-    )
-    assert "`every`" in str(make_method("tag", {"tag": {"every": 0}}).problems(problem.names)[0])
-    assert "estimator" in str(make_method("cs", {"cs": {"estimator": "sine"}}).problems(problem.names)[0])
-    assert "`update`" in str(make_method("tag", {"tag": {"update": "adam"}}).problems(problem.names)[0])
-    assert "`must_link`" in str(make_method("tag", {"tag": {"must_link": [["a", "zzz"]]}}).problems(problem.names)[0])
-    assert make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}}).problems(problem.names) == []
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("tag", {"evry": 3}, "'tag' accepts only average, trim"),
+        ("tag", {"every": 0}, "`every`"),
+        ("cs", {"estimator": "sine"}, "estimator"),
+        ("tag", {"update": "adam"}, "`update`"),
+        ("tag", {"must_link": [["a", "zzz"]]}, "`must_link`"),
+    ],
+)
+def test_wrong_options_of_measuring_and_selecting_are_named(name, options, named):
+    problem, *_ = make_method(name, {name: options}).problems(small_problem().names)
+    assert named in str(problem)
+
+
+def test_options_of_measuring_and_selecting_are_accepted():
+    tag = make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}})
+    assert tag.problems(small_problem().names) == []
 
 
 def test_optimal_rejects_too_many_tasks_before_training():

@@ -89,20 +89,17 @@ def test_a_plan_filled_in_gives_the_results_of_ask_and_tell(
     ]
     assert results.noise == pytest.approx(expected.noise, rel=1e-6)
     assert results.verdict().unlearnt == expected.verdict().unlearnt
-    assert results.verdict().recommended == expected.verdict().recommended
     assert results.problem.kinds == {"age": "regression", "ill": "binary", "kind": "multiclass"}
 
 
 def test_a_plan_lists_copies_with_their_seeds(tmp_path: Path) -> None:
     planned = plan(AFFINITY, [2, 3], ["tag", "ensemble"], 1)
     lines = read_lines(planned.to_csv(tmp_path / "plan.csv"))
-    copies = [line for line in lines if line["copy"] != "0"]
-    assert {(line["network"], int(line["seed"]), line["copy"]) for line in copies} == {
-        ("age+ill+kind", member_seed(0, copy), str(copy)) for copy in (1, 2)
-    }
-    serves = {int(line["seed"]): line["serves"] for line in lines if line["network"] == "age+ill+kind"}
-    assert serves == {0: "mtl ensemble:2 ensemble:3", member_seed(0, 1): "ensemble:2 ensemble:3"} | {
-        member_seed(0, 2): "ensemble:3"
+    found = {(int(line["seed"]), line["copy"], line["serves"]) for line in lines if line["network"] == "age+ill+kind"}
+    assert found == {
+        (0, "0", "mtl ensemble:2 ensemble:3"),
+        (member_seed(0, 1), "1", "ensemble:2 ensemble:3"),
+        (member_seed(0, 2), "2", "ensemble:3"),
     }
     assert planned.copies == {member_seed(0, copy): (0, copy) for copy in (1, 2)}
     assert "copy" not in plan(AFFINITY, [2], ["tag"], 1).to_csv(tmp_path / "tag.csv").read_text()
@@ -135,10 +132,9 @@ def test_kinds_may_be_given(tmp_path: Path) -> None:
     targets = write_npz(tmp_path / "targets.npz", TARGETS)
     results = verdict_from_csv(path, targets_file=targets, kinds={"ill": "regression"})
     assert results.problem.kinds["ill"] == "regression"
-    with pytest.raises(ValueError, match="`kinds` must contain only tasks, found 'il'; did you mean 'ill'"):
-        verdict_from_csv(path, targets_file=targets, kinds={"il": "binary"})
-    with pytest.raises(ValueError, match="`kinds`: 'ill' must be one of binary, multiclass, regression, found 'odd'"):
-        verdict_from_csv(path, targets_file=targets, kinds={"ill": "odd"})
+    for kinds, message in (({"il": "binary"}, "did you mean 'ill'"), ({"ill": "odd"}, "'ill' must be one of binary")):
+        with pytest.raises(ValueError, match=f"`kinds`.*{message}"):
+            verdict_from_csv(path, targets_file=targets, kinds=kinds)
 
 
 FIRST = "age+ill+kind-0"
@@ -158,20 +154,17 @@ def drop(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / f"{FIRST}.npz").unlink(), rf"{re.escape(FIRST)}.npz must be an npz file .* found no such file"),
-        (lambda f: (f / f"{FIRST}.npz").write_bytes(b"PK"), rf"{re.escape(FIRST)}.npz is damaged: .*numpy.savez"),
+        (lambda f: (f / f"{FIRST}.npz").unlink(), rf"{re.escape(FIRST)}.npz must be an npz file"),
+        (lambda f: (f / f"{FIRST}.npz").write_bytes(b"PK"), rf"{re.escape(FIRST)}.npz is damaged"),
         (lambda f: change(f, FIRST, "val", "weight", np.ones(3)), "unknown task, found 'val_weight'"),
-        (lambda f: drop(f, "test_ill"), "must have values for 'age', 'ill', 'kind', found none for test of 'ill'"),
-        (lambda f: change(f, FIRST, "val", "age", np.ones(7)), "val: the predictions for 'age' must have 120 rows"),
-        (lambda f: change(f, FIRST, "val", "ill", np.full(120, 1.5)), "between 0 and 1, found 1.5; for logits, pass"),
-        (lambda f: change(f, FIRST, "val", "age", np.full(120, np.nan)), "finite .* leave its predictions empty and"),
+        (lambda f: drop(f, "test_ill"), "found none for test of 'ill'"),
+        (lambda f: change(f, FIRST, "val", "age", np.ones(7)), "'age' must have 120 rows"),
+        (lambda f: change(f, FIRST, "val", "ill", np.full(120, 1.5)), "between 0 and 1, found 1.5"),
+        (lambda f: change(f, FIRST, "val", "age", np.full(120, np.nan)), "'age' must be finite"),
         (lambda f: change(f, FIRST, "val", "age", np.full(120, "x")), "'val_age' must be an array of numbers"),
-        (
-            lambda f: change(f, "targets", "val", "kind", np.full(120, 3)),
-            "'kind' must be classes from 0 to 2.* found 3",
-        ),
-        (lambda f: change(f, "targets", "test", "ill", np.full(90, 1)[:80]), "as many rows for every task"),
-        (lambda f: (f / "targets.npz").unlink(), "targets.npz must be an npz file or a table, found no such file"),
+        (lambda f: change(f, "targets", "val", "kind", np.full(120, 3)), "'kind' must be classes from 0 to 2"),
+        (lambda f: change(f, "targets", "test", "ill", np.ones(80)), "as many rows for every task"),
+        (lambda f: (f / "targets.npz").unlink(), "targets.npz must be an npz file or a table"),
     ],
 )
 def test_invalid_files_are_explained(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
@@ -185,13 +178,13 @@ def test_invalid_files_are_explained(tmp_path: Path, damage: Callable[[Path], ob
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("split,age", "part,age", "must have a column 'split' with val or test in each row"),
-        ("split,age", "split,weight", "must not have a column for an unknown task, found 'weight'"),
-        ("kind:2", "kind:3", "must have the columns 'kind:0', 'kind:1', 'kind:2' for the classes of 'kind'"),
-        ("kind:2", "kind=2", "unknown task, found 'kind=2'; name the columns of its classes kind:0, …"),
+        ("split,age", "part,age", "must have a column 'split'"),
+        ("split,age", "split,weight", "unknown task, found 'weight'"),
+        ("kind:2", "kind:3", "must have the columns 'kind:0', 'kind:1', 'kind:2'"),
+        ("kind:2", "kind=2", "unknown task, found 'kind=2'"),
         ("\nval,", "\ntrain,", "column 'split' must contain val or test in each row, found 'train'"),
         ("\ntest,", "\ntest,x", "column 'age' must contain numbers"),
-        ("kind:2", "kind", "must have the columns 'kind:0', 'kind:1', 'kind:2' for the classes of 'kind'"),
+        ("kind:2", "kind", "must have the columns 'kind:0', 'kind:1', 'kind:2'"),
     ],
 )
 def test_invalid_tables_are_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -202,17 +195,25 @@ def test_invalid_tables_are_explained(tmp_path: Path, old: str, new: str, messag
         verdict_from_csv(path, targets_file=write_table(tmp_path / "targets.csv", TARGETS))
 
 
-def test_averages_need_predictions(tmp_path: Path) -> None:
-    path = plan(AFFINITY, [2], ["ensemble"], 2).to_csv(tmp_path / "plan.csv")
-    lines = [{**line, "val_loss": "1.0", "test_loss": "1.0"} for line in read_lines(path)]
-    write_lines(path, lines)
-    message = "averages the answers of several networks for ensemble:2, so their predictions .* pass `targets_file`"
-    with pytest.raises(ValueError, match=message):
+def with_losses(path: Path, **more: str) -> Path:
+    write_lines(path, [{**line, "val_loss": "1.0", "test_loss": "1.0", **more} for line in read_lines(path)])
+    return path
+
+
+@pytest.mark.parametrize("method", ["ensemble", "best-of"])
+def test_averages_need_predictions(tmp_path: Path, method: str) -> None:
+    path = with_losses(plan(AFFINITY, [2], [method], 2).to_csv(tmp_path / "plan.csv"))
+    with pytest.raises(ValueError, match=f"for {method}.*, so their predictions are required"):
         verdict_from_csv(path)
-    path = plan(AFFINITY, [2], ["best-of"], 2).to_csv(tmp_path / "plan.csv")
-    write_lines(path, [{**line, "val_loss": "1.0", "test_loss": "1.0"} for line in read_lines(path)])
-    with pytest.raises(ValueError, match="for best-of, so their predictions are required"):
-        verdict_from_csv(path)
+
+
+def test_options_of_predictions_need_targets(tmp_path: Path) -> None:
+    path = with_losses(plan(AFFINITY, [2], ["tag"], 1).to_csv(tmp_path / "plan.csv"))
+    for option in ({"logits": True}, {"kinds": {"ill": "binary"}}):
+        with pytest.raises(ValueError, match=f"`{next(iter(option))}` can only be used together with `targets_file`"):
+            verdict_from_csv(path, **option)
+    with pytest.raises(ValueError, match="`targets_file` is required, since the table names predictions"):
+        verdict_from_csv(with_losses(path, predictions="x.npz"))
 
 
 @pytest.mark.parametrize(
@@ -233,15 +234,3 @@ def test_invalid_cells_are_explained(tmp_path: Path, cells: dict[str, str], mess
     write_lines(path, lines)
     with pytest.raises(ValueError, match=message):
         verdict_from_csv(path, targets_file=write_npz(tmp_path / "targets.npz", TARGETS))
-
-
-def test_options_of_predictions_need_targets(tmp_path: Path) -> None:
-    path = plan(AFFINITY, [2], ["tag"], 1).to_csv(tmp_path / "plan.csv")
-    write_lines(path, [{**line, "val_loss": "1.0", "test_loss": "1.0"} for line in read_lines(path)])
-    with pytest.raises(ValueError, match="`logits` can only be used together with `targets_file`"):
-        verdict_from_csv(path, logits=True)
-    with pytest.raises(ValueError, match="`kinds` can only be used together with `targets_file`"):
-        verdict_from_csv(path, kinds={"ill": "binary"})
-    write_lines(path, [{**line, "predictions": "x.npz"} for line in read_lines(path)])
-    with pytest.raises(ValueError, match="`targets_file` is required, since the table names predictions"):
-        verdict_from_csv(path)
