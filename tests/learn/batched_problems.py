@@ -107,8 +107,6 @@ def assert_same(together: Trained, alone: Trained, within: float = 1e-7) -> None
         alone.steps,
         alone.parameters,
     )
-    assert together.state is not None
-    assert alone.state is not None
     assert list(together.state) == list(alone.state)
     for name, tensor in alone.state.items():
         torch.testing.assert_close(together.state[name], tensor, rtol=1e-6, atol=1e-6)

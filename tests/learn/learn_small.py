@@ -86,5 +86,4 @@ def stream(problem: Problem) -> Problem:
 
 
 def stream_rows(split: Rows) -> StreamedRows:
-    assert isinstance(split, Split)
     return StreamedRows(RowReader(split), split.tasks, at_once=5, threads=3)

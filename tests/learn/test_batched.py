@@ -119,43 +119,6 @@ def test_seeds_of_any_model_are_trained_together(
     assert not caplog.records
 
 
-def test_dense_targets_with_some_elements_missing() -> None:
-    tasks = [Task("map", kind="regression", outputs=3, head=lambda features: nn.Linear(features, 3)), Task("ill")]
-    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
-    for split in problem.splits.values():
-        dense = split.targets["map"].unsqueeze(1) * torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
-        dense[::5, 1] = torch.nan
-        split.targets["map"] = dense  # type: ignore[index]
-    check_some(problem, all_jobs(problem), every=1)
-
-
-@pytest.mark.parametrize("keep", ["best", "last"])
-def test_without_early_stopping_every_network_is_trained_for_all_epochs(keep: str) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, optimizer="sgd", epochs=6, patience=None, keep=keep)
-    networks = trained_together(problem, all_jobs(problem))
-    for job in list(networks)[::4]:
-        assert_same(networks[job], train(problem, job))
-    assert {len(trained.curve) for trained in networks.values()} == {6}
-    epochs = {trained.best_epoch for trained in networks.values()}
-    assert epochs == {5} if keep == "last" else len(epochs) > 1
-
-
-def test_a_network_stops_at_its_own_lowest_rate() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, schedule="step", period=1, lowest_lr=0.004, patience=None, epochs=6)
-    jobs = [Job(("size",), lr=rate) for rate in (None, 0.01, 0.02)]
-    networks = trained_together(problem, jobs)
-    for job in jobs:
-        assert_same(networks[job], train(problem, job))
-    assert len({len(trained.curve) for trained in networks.values()}) == 3
-
-
-def test_a_rate_of_its_own_equals_a_recipe_with_that_rate() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
-    recipe = replace(problem.recipe, lr=0.001)
-    alone = train(replace(problem, recipe=recipe), Job(("size", "ill")))
-    np.testing.assert_array_equal(train(problem, Job(("size", "ill"), lr=0.001)).curve, alone.curve)
-
-
 def test_mixed_precision_is_close_to_training_alone(stacks: list[set[int]]) -> None:
     def inputs(rows: int, generator: torch.Generator) -> Tensor:
         return vectors(rows, generator, torch.float32)
@@ -326,17 +289,6 @@ def test_targets_of_their_own(stacks: list[set[int]]) -> None:
         assert_same(networks[job], train(problem, job, targets=targets.get(job)))
     taught = next(iter(targets))
     assert (networks[taught].curve[0] != train(problem, taught).curve[0]).all()
-
-
-def test_class_probabilities_of_known_labels_equal_the_labels() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
-    weighted = replace(problem.task("sort"), class_weights=(1, 2, 0.5))
-    problem = replace(problem, tasks=tuple(weighted if task.name == "sort" else task for task in problem.tasks))
-    labels = problem.train.targets["sort"]
-    probabilities = torch.eye(3, dtype=torch.float64)[labels.nan_to_num(0).long()]
-    probabilities[labels.isnan()] = torch.nan
-    job = Job(("size", "sort"))
-    assert_same(train(problem, job, targets={"sort": probabilities}), train(problem, job))
 
 
 # What cannot be trained ----------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import copy
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,9 @@ import torch
 from batched_problems import MIXED, all_jobs, assert_same, check_some, make_problem, some_jobs, trained_together
 
 from tagalong.errors import InvalidInput
-from tagalong.group import Group
 from tagalong.learn import (
     MLP,
-    Job,
     Problem,
-    Recipe,
     TabM,
     TabMHeads,
     build_network,
@@ -30,7 +26,6 @@ from tagalong.learn import (
 )
 from tagalong.learn.captured_step import why_not_captured
 from tagalong.learn.piecewise_linear import PiecewiseLinear, quantile_edges
-from tagalong.study import Best
 
 EDGES = ((-1.0, -0.5, 0.0, 2.0), (), (-2.0, 0.0, 1.0), (), (), (0.0, 0.25, 0.5))
 
@@ -128,18 +123,3 @@ def test_networks_are_captured_trained_together_and_rebuilt_from_json(members: i
 def test_invalid_edges_are_an_error(encoder: Any, edges: Any) -> None:
     with pytest.raises(InvalidInput, match="`edges"):
         encoder(2, edges=edges)
-
-
-def test_saved_networks_give_the_same_predictions(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(200, 4))
-    targets = {"size": np.abs(inputs[:, 0]), "ill": inputs[:, 1] + draw.normal(size=200) > 0}
-    problem = Problem.from_arrays(inputs, targets, list(targets), recipe=Recipe(epochs=1))
-    problem = replace(problem, encoder=MLP(4, (8,), edges=quantile_edges(problem.train.inputs, 6)))
-    trained = train(problem, Job(problem.names, seed=1))
-    group = Group(set(problem.names), set(problem.names))
-    built = Best.build(problem, [group], [trained.state or {}], seed=1)
-    built.save(tmp_path)
-    loaded = Best.load(tmp_path).predict(inputs)  # without trust: the folder contains no code
-    for task, values in built.predict(inputs).items():
-        np.testing.assert_array_equal(loaded[task], values)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn import metrics
 
 from tagalong.learn import Task
 from tagalong.learn.scoring import error_of
@@ -58,15 +57,6 @@ def test_errors_of_binary_tasks_equal_their_definitions(
     name: str, slow: Callable[[Labelled], float], rows: Labelled
 ) -> None:
     assert found(name, rows) == pytest.approx(slow(rows), rel=1e-12, abs=1e-12, nan_ok=True)
-
-
-def test_areas_equal_those_of_scikit_learn() -> None:
-    draw = torch.Generator().manual_seed(0)
-    scores = torch.randn(200, generator=draw).round(decimals=1)
-    labels = (scores + torch.randn(200, generator=draw) > 0).float()
-    task_error = {e: error_of(Task("ill", error=e), scores[:, None], labels, None, 0.0) for e in ("auroc", "auprc")}
-    assert task_error["auroc"] == pytest.approx(1 - metrics.roc_auc_score(labels, scores))
-    assert task_error["auprc"] == pytest.approx(1 - metrics.average_precision_score(labels, scores))
 
 
 @pytest.mark.parametrize(

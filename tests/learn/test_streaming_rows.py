@@ -31,8 +31,6 @@ from tagalong.study import Study
 
 
 def reader_of(rows: Rows) -> RowReader:
-    assert isinstance(rows, StreamedRows)
-    assert isinstance(rows.reader, RowReader)
     return rows.reader
 
 
@@ -51,7 +49,6 @@ def test_networks_equal_those_trained_in_memory(rule: str, meter: dict[str, obje
             assert (mine.loss, mine.error) == pytest.approx((other.loss, other.error), rel=1e-12)
             np.testing.assert_allclose(mine.rows, other.rows, rtol=1e-6)
     if expected.affinity is not None:
-        assert found.affinity is not None
         np.testing.assert_allclose(found.affinity.history, expected.affinity.history, rtol=1e-9)
     for rows in streamed.splits.values():  # other tasks are not read
         assert {tasks for _, tasks, _ in reader_of(rows).asked} <= {(), job.tasks}
@@ -89,7 +86,6 @@ def test_an_error_in_a_reader_reaches_the_caller() -> None:
             raise OSError("the disk is gone")
 
     split = small_problem().train
-    assert isinstance(split, Split)
     with pytest.raises(OSError, match="the disk is gone"):
         StreamedRows(Broken(split), split.tasks).batch(torch.arange(3))
 

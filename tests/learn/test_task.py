@@ -80,7 +80,6 @@ def test_row_losses_skip_missing_labels(task: Task, outputs: Any, targets: Any, 
 def test_missing_labels_have_no_gradient() -> None:
     outputs = torch.tensor([[1.0], [torch.inf]], requires_grad=True)
     mean_loss(Task("ill"), outputs, torch.tensor([1.0, torch.nan])).backward()
-    assert outputs.grad is not None
     assert outputs.grad[:, 0].tolist() == pytest.approx([torch.sigmoid(torch.tensor(1.0)).item() - 1, 0])
     outputs = torch.ones(2, 1, requires_grad=True)
     loss = mean_loss(Task("ill"), outputs, torch.full((2,), torch.nan))

@@ -24,6 +24,7 @@ from tagalong.learn import (
     build_network,
     derive_seed,
     train,
+    train_many,
 )
 from tagalong.learn.randomness import batches
 
@@ -51,7 +52,6 @@ def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[s
     expected = {f"encoder.{name}": value for name, value in best.state_dict().items()}
     for number, head in enumerate(heads.values()):
         expected |= {f"heads.{number}.{name}": value for name, value in head.state_dict().items()}
-    assert trained.state is not None
     assert trained.state.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(trained.state[name], value, rtol=1e-8, atol=1e-10)
@@ -66,7 +66,6 @@ def test_the_best_weights_are_kept_and_scored() -> None:
     found = [trained.val[task].loss for task in TASKS]
     np.testing.assert_allclose(found, trained.curve[trained.best_epoch], rtol=1e-9)
     rows = trained.test["ill"].rows
-    assert rows is not None
     np.testing.assert_array_equal(np.isnan(rows), problem.test.targets["ill"].isnan().numpy())
 
 
@@ -90,7 +89,6 @@ def test_affinity_equals_equation_1(held_out: bool) -> None:
     recipe = Recipe("sgd", lr=0.1, weight_decay=0, batch_size=8, epochs=1)
     problem = small_problem(recipe, make=encoder(dropout=0.3, norm=True), missing=0.0)
     affinity = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out}).affinity
-    assert affinity is not None
     first = batches(0, 0, 41, 8)[0]
     draw = torch.Generator().manual_seed(derive_seed(0, "held out", 0))
     looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, first)
@@ -136,7 +134,6 @@ def test_neither_a_meter_nor_random_numbers_drawn_elsewhere_change_anything(mete
     assert states[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
     np.testing.assert_array_equal(alone.curve, measured.curve)
     assert same(dict(alone.state or {}), dict(measured.state or {}))
-    assert measured.affinity is not None
     assert measured.affinity.tasks == TASKS
     assert np.isfinite(measured.affinity.mean).all()
 
@@ -157,7 +154,6 @@ def test_tasks_are_measured_where_they_have_labels_even_if_their_loss_is_zero(mi
         looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, rows)
         count += np.outer(labelled(problem.train, rows), labelled(*looked_at))
     affinity = train(problem, Job(TASKS), meter={"every": 1, "estimator": "cosine", "held_out": held_out}).affinity
-    assert affinity is not None
     np.testing.assert_array_equal(affinity.count, count)
     assert affinity.count[0].all()
 
@@ -180,10 +176,39 @@ def test_all_problems_of_a_job_are_reported_at_once(job: Job, words: str) -> Non
         train(problem, job)
 
 
-def test_mixed_precision_trains_in_bf16_on_the_cpu() -> None:
-    problem = small_problem(dtype=torch.float32)
-    plain = train(problem, Job(TASKS))
-    mixed = train(replace(problem, recipe=replace(problem.recipe, amp="bf16")), Job(TASKS))
-    assert not np.array_equal(plain.curve, mixed.curve)
-    np.testing.assert_allclose(plain.curve, mixed.curve, rtol=0.1)
-    assert all(value.dtype == torch.float32 for value in (mixed.state or {}).values())
+# Without early stopping ----------------------------------------------------------------------------------------------
+
+OVERFITTING = Recipe("sgd", lr=0.5, batch_size=8, epochs=12, patience=2)
+
+
+def test_without_patience_every_epoch_is_trained_and_the_best_is_kept() -> None:
+    stopped = train(small_problem(OVERFITTING), Job(TASKS))
+    trained = train(small_problem(replace(OVERFITTING, patience=None)), Job(TASKS))
+    assert len(stopped.curve) < len(trained.curve) == 12
+    np.testing.assert_array_equal(trained.curve[: len(stopped.curve)], stopped.curve)
+    assert trained.best_epoch == (trained.curve @ [1, 0.5, 1]).argmin()
+
+
+def test_the_last_weights_are_those_of_the_last_epoch() -> None:
+    trained = train(small_problem(replace(OVERFITTING, patience=None, keep="last")), Job(TASKS))
+    assert trained.best_epoch == 11
+    assert (trained.curve @ [1, 0.5, 1]).argmin() != 11, "the best epoch should be another one here"
+    found = [trained.val[task].loss for task in TASKS]
+    np.testing.assert_allclose(found, trained.curve[-1], rtol=1e-9)
+
+
+def test_last_weights_that_diverged_are_not_returned() -> None:
+    recipe = replace(OVERFITTING, lr=1e200, patience=None, keep="last")
+    with pytest.raises(Diverged, match=r"diverged before the last epoch; lower `recipe.lr`"):
+        train(small_problem(recipe), Job(TASKS))
+    with pytest.raises(Diverged, match=r"lower `recipe.lr`"):
+        list(train_many(small_problem(recipe), [Job(("age",)), Job(("age", "ill"))]))
+
+
+def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
+    problem = small_problem(replace(OVERFITTING, patience=None, keep="last"))
+    looks = [
+        train(problem, Job(TASKS, epochs=3)),
+        *train_many(problem, [Job(TASKS[:1], epochs=3), Job(TASKS, epochs=3)]),
+    ]
+    assert [look.best_epoch for look in looks] == [2, 2, 2]
