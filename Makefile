@@ -69,9 +69,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/many_networks.py
 	$(BIN)/python benchmarks/step_cost.py
 	$(BIN)/python benchmarks/verdict_rates.py
-	$(BIN)/python benchmarks/learnt_rates.py
-	$(BIN)/python benchmarks/celeba_reading.py
-	$(BIN)/python benchmarks/lookahead_precision.py --faces 3000 --pixels 12 --epochs 2 --batches 8
+	$(BIN)/python benchmarks/datasets_as_tasks.py --steps 0 --pretraining 5
+	$(BIN)/python benchmarks/summary.py
 
 # The demos train for several minutes, or use the networks of an earlier run in runs/. One of them needs qm9pack.
 screenshot: $(READY)

@@ -4,17 +4,15 @@ The rule that chooses a network is chosen on `CHOOSING` tables and judged on oth
 tables, which were not looked at before.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from problem_files import read_problem, save_problem
-from tagalong.learn import MLP, Problem, Task
+from tagalong.learn import Problem, Task
 from tagalong.problems import load_problem
-from truth_problems import tox21
+from truth_problems import nhanes, tox21
 
 HOLES = (1, 0, 0, 0, 1, 0, 1, 0, 2, 1)  # in each digit, as written by hand
 Array = NDArray[np.float64]
@@ -118,11 +116,6 @@ def skewed(data: Path | None, seed: int) -> Problem:
     return Problem.from_table(columns, tasks, categorical=[f"kind {k}" for k in range(3)], name="skewed", seed=seed)
 
 
-def nhanes(data: Path | None, seed: int) -> Problem:
-    """The health survey of the demo."""
-    return load_problem("nhanes", seed=seed)
-
-
 def qm9(rows: int) -> Callable[[Path | None, int], Problem]:
     """Returns a loader for small molecules."""
     return lambda data, seed: load_problem("qm9", rows=rows, seed=seed, data=data and data / "qm9")
@@ -144,18 +137,3 @@ JUDGING: Mapping[str, Callable[[Path | None, int], Problem]] = {
     "skewed": skewed,
 }
 TABLES = {**CHOOSING, **JUDGING}
-
-
-def export(names: list[str], splits: Iterable[int], data: Path | None, folder: Path) -> None:
-    """Writes the splits of tables to files, for machines without scikit-learn and the tables' packages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        for seed in splits:
-            problem = TABLES[name](data, seed)
-            plain = replace(problem, encoder=MLP(problem.train.inputs.shape[1]))
-            save_problem(plain, folder / f"{name}.{seed}.npz")
-
-
-def load(name: str, split: int, data: Path | None, folder: Path | None) -> Problem:
-    """Returns a table, from an exported file if there is a folder of these."""
-    return TABLES[name](data, split) if folder is None else read_problem(folder / f"{name}.{split}.npz")

@@ -1,21 +1,22 @@
-"""The training steps that the benchmark compares, plain and measured, each with its own model and optimizer."""
+"""The training steps that `measure_cost.py` compares, plain and measured, each with its own model and optimizer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, RMSprop
 
-from networks import MultiTaskNetwork, random_batch
-from plain_loop import Closure, plain_step, usual_measured_step
+from networks import MultiTaskNetwork
 from tagalong import AffinityMeter
 
 LR, MOMENTUM = 5e-4, 0.9
 BLOCKS = 4
 PLAIN, GRAPH_KEPT, USUAL = "plain step", "plain step, graph kept", "usual loop"
+Batch = tuple[Tensor, Tensor]
+Closure = Callable[[], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -25,31 +26,33 @@ class Contender:
     Attributes:
         name: Its name in the table.
         step: Takes one full training step, including the measurement.
-        floor: The minimum time for its passes, in plain steps.
+        floor: The minimum time for its passes, in plain steps, or None if it is not timed.
         time_target: Whether it must stay near its floor.
         rival: Whether it does the same as the usual loop, and therefore must not be slower.
         copies: The number of copies of the shared parameters that it may keep in memory, beyond a plain step that
             keeps its graph.
-        timed: Whether to measure its time, or only its memory.
     """
 
     name: str
     step: Callable[[], object]
-    floor: float | None = None
+    floor: float | None
     time_target: bool = False
     rival: bool = False
     copies: float | None = None
-    timed: bool = True
 
 
-@dataclass
 class TrainingSetup:
-    """A network, an optimizer, and closures over two batches."""
+    """A network, an optimizer, and closures over a training batch and a held-out batch."""
 
-    network: MultiTaskNetwork
-    optimizer: Optimizer
-    closure: Closure
-    held_out: Closure
+    def __init__(
+        self, kind: str, tasks: Sequence[str], batches: Sequence[Batch], optimizer: type[Optimizer] = SGD
+    ) -> None:
+        torch.manual_seed(0)
+        device = batches[0][0].device
+        self.network = MultiTaskNetwork(kind, tasks).to(device)
+        momentum = {"momentum": MOMENTUM} if optimizer is SGD else {}
+        self.optimizer = optimizer(self.network.parameters(), lr=LR, **momentum)
+        self.closure, self.held_out = (partial(self.network.losses, *batch) for batch in batches)
 
     @property
     def shared(self) -> list[nn.Parameter]:
@@ -57,66 +60,67 @@ class TrainingSetup:
 
     @property
     def shared_bytes(self) -> int:
-        return sum(p.nbytes for p in self.shared)
+        return sum(parameter.nbytes for parameter in self.shared)
+
+    def plain_step(self, *, retain_graph: bool = False) -> None:
+        """Runs the forward pass, sums the losses, and runs the backward pass and the optimizer step."""
+        total = torch.stack(list(self.closure().values())).sum()
+        total.backward(retain_graph=retain_graph)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def usual_step(self) -> Tensor:
+        """Computes affinities as public implementations do: step in place, evaluate, read the losses, step back."""
+        losses = self.closure()
+        before = {task: loss.item() for task, loss in losses.items()}
+        affinity = torch.zeros(len(losses), len(losses))
+        for row, loss in enumerate(losses.values()):
+            gradients = torch.autograd.grad(loss, self.shared, retain_graph=True)
+            for parameter, gradient in zip(self.shared, gradients, strict=True):
+                parameter.data -= LR * gradient
+            with torch.no_grad():
+                after = self.closure()
+            for column, task in enumerate(losses):
+                affinity[row, column] = 1 - after[task].item() / before[task]
+            for parameter, gradient in zip(self.shared, gradients, strict=True):
+                parameter.data += LR * gradient
+        torch.stack(list(losses.values())).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return affinity
+
+    def metered_step(self, *, held_out: bool = False, **settings: Any) -> Callable[[], None]:
+        """Returns a step that measures and trains."""
+        meter = AffinityMeter(self.network.encoder, self.optimizer, every=1, **settings)
+
+        def step() -> None:
+            meter(self.closure, self.held_out if held_out else None)
+            meter.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+        return step
 
 
-class SetupFactory:
-    """Makes identical training setups, all on the same two batches."""
-
-    def __init__(self, network: str, tasks: int, batch: int, device: torch.device) -> None:
-        self._network, self._device = network, device
-        self.tasks = [f"task {k}" for k in range(tasks)]
-        self._batches = [random_batch(batch, tasks, device) for _ in range(2)]
-
-    def make(self, *, generic: bool = False) -> TrainingSetup:
-        """Makes a setup; if `generic`, with an optimizer for which the meter has no closed formula."""
-        torch.manual_seed(0)
-        network = MultiTaskNetwork(self._network, self.tasks).to(self._device)
-        parameters = network.parameters()
-        optimizer = RMSprop(parameters, lr=LR) if generic else SGD(parameters, lr=LR, momentum=MOMENTUM)
-        return TrainingSetup(network, optimizer, *(partial(network.losses, *batch) for batch in self._batches))
-
-
-def metered_step(meter: AffinityMeter, setup: TrainingSetup, *, held_out: bool) -> None:
-    meter(setup.closure, setup.held_out if held_out else None)
-    meter.backward()
-    setup.optimizer.step()
-    setup.optimizer.zero_grad()
-
-
-def _make_metered_step(setup: TrainingSetup, *, held_out: bool = False, **settings: Any) -> Callable[[], None]:
-    meter = AffinityMeter(setup.network.encoder, setup.optimizer, every=1, **settings)
-    return partial(metered_step, meter, setup, held_out=held_out)
-
-
-def make_contenders(setups: SetupFactory) -> Iterator[Contender]:
+def make_contenders(kind: str, n: int, batches: Sequence[Batch]) -> Iterator[Contender]:
     """Yields the plain step first. Floors count a forward pass as 1/3 of a plain step, and a backward pass as 2/3."""
-    n = len(setups.tasks)
-    plain, keeping, usual = setups.make(), setups.make(), setups.make()
-    yield Contender(PLAIN, partial(plain_step, plain.closure, plain.optimizer), 1.0)
-    step = partial(plain_step, keeping.closure, keeping.optimizer, retain_graph=True)
-    yield Contender(GRAPH_KEPT, step, timed=False)
-    step = partial(usual_measured_step, usual.closure, usual.optimizer, usual.shared, LR)
-    yield Contender(USUAL, step, (3 + 3 * n) / 3)
-    yield from _lookahead(setups, n)
-    yield from _gradient(setups, n)
+    setup = partial(TrainingSetup, kind, [f"task {number}" for number in range(n)], batches)
+    yield Contender(PLAIN, setup().plain_step, 1.0)
+    yield Contender(GRAPH_KEPT, partial(setup().plain_step, retain_graph=True), None)
+    yield Contender(USUAL, setup().usual_step, (3 + 3 * n) / 3)
 
+    lookahead = (1 + 3 * n) / 3
+    yield Contender("lookahead", setup().metered_step(), lookahead, time_target=True, rival=True, copies=3)
+    step = setup().metered_step(held_out=True)
+    yield Contender("lookahead, held out", step, (2 + 3 * n) / 3, time_target=True, copies=3)
+    # An optimizer without a closed formula for its step; the fourth copy is its state.
+    step = setup(RMSprop).metered_step()
+    yield Contender("lookahead, RMSprop", step, lookahead, copies=3 + 1)
 
-def _lookahead(setups: SetupFactory, n: int) -> Iterator[Contender]:
-    floor, held_out_floor = (1 + 3 * n) / 3, (2 + 3 * n) / 3
-    yield Contender("lookahead", _make_metered_step(setups.make()), floor, time_target=True, rival=True, copies=3)
-    step = _make_metered_step(setups.make(), held_out=True)
-    yield Contender("lookahead, held out", step, held_out_floor, time_target=True, copies=3)
-    # Three copies, and one more for RMSprop's state.
-    yield Contender("lookahead, RMSprop", _make_metered_step(setups.make(generic=True)), floor, copies=3 + 1)
-
-
-def _gradient(setups: SetupFactory, n: int) -> Iterator[Contender]:
-    floor = (1 + 2 * n) / 3
-    step = _make_metered_step(setups.make(), estimator="gradient")
-    yield Contender("gradient", step, floor, time_target=True, rival=True, copies=n)
-    setup = setups.make()
-    memory = n * setup.shared_bytes / BLOCKS
-    step = _make_metered_step(setup, estimator="gradient", gradient_memory=memory)
+    gradient = (1 + 2 * n) / 3
+    step = setup().metered_step(estimator="gradient")
+    yield Contender("gradient", step, gradient, time_target=True, rival=True, copies=n)
+    blocks = setup()
+    step = blocks.metered_step(estimator="gradient", gradient_memory=n * blocks.shared_bytes / BLOCKS)
     # The gradients of one block, and the copy that autograd returns before they are packed.
-    yield Contender("gradient, in blocks", step, floor, copies=n / BLOCKS + 1)
+    yield Contender("gradient, in blocks", step, gradient, copies=n / BLOCKS + 1)

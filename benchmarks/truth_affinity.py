@@ -4,8 +4,7 @@ Estimators that use the same kind of step share one training: `AffinityMeter` re
 """
 
 import copy
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,33 +32,28 @@ class Measurements:
         stderr: their standard errors.
         measured: the number of measured steps.
         steps: the total number of steps.
-        seconds: the training time.
     """
 
     mean: dict[str, np.ndarray]
     stderr: dict[str, np.ndarray]
     measured: int
     steps: int
-    seconds: float
 
 
-def measure(
-    problem: Problem, seed: int, settings: Mapping[str, Any], every: int, estimators: Sequence[str] = ESTIMATORS
-) -> Measurements:
+def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int) -> Measurements:
     """Trains all tasks together with a meter; returns means and trimmed means of every estimator."""
-    meter = {**settings, "every": every, "estimator": list(estimators)}
-    start = time.perf_counter()
+    meter = {**settings, "every": every, "estimator": list(ESTIMATORS)}
     with torch.random.fork_rng(devices=[]):
         training = Training(problem, Job(problem.names, seed), meter=meter)
         while not training.finished:
             training.run_epoch()
     mean, stderr = {}, {}
-    for name in estimators:
+    for name in ESTIMATORS:
         affinity = training.meter.affinity(name)
         for average in ("mean", "trimmed"):
-            found = affinity if average == "mean" else affinity.averaged("trimmed", 0.05)
-            mean[f"{name} {average}"], stderr[f"{name} {average}"] = found.mean, found.stderr
-    return Measurements(mean, stderr, len(affinity.steps), training.steps, time.perf_counter() - start)
+            averaged = affinity if average == "mean" else affinity.averaged("trimmed", 0.05)
+            mean[f"{name} {average}"], stderr[f"{name} {average}"] = averaged.mean, averaged.stderr
+    return Measurements(mean, stderr, len(affinity.steps), training.steps)
 
 
 class _JointGainTraining(Training):
@@ -103,7 +97,6 @@ class _JointGainTraining(Training):
 
 def measure_joint(problem: Problem, seed: int, every: int) -> Measurements:
     """Measures the joint gain on validation rows: a step on both tasks, compared with a step on one of them."""
-    start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         training = _JointGainTraining(problem, seed, every)
         while not training.finished:
@@ -114,4 +107,4 @@ def measure_joint(problem: Problem, seed: int, every: int) -> Measurements:
     stderr = gains.std(0, ddof=1) / np.sqrt(len(gains))
     mean = {"joint mean": gains.mean(0), "joint trimmed": trimmed.mean(0)}
     errors = {"joint mean": stderr, "joint trimmed": stderr}
-    return Measurements(mean, errors, len(gains), training.steps, time.perf_counter() - start)
+    return Measurements(mean, errors, len(gains), training.steps)

@@ -1,110 +1,151 @@
-"""How often is the verdict right, on problems where grouping cannot help and where it must (see the README)?
+"""How often is the verdict right, on problems drawn anew with known answers (see the README)?
 
-Each repetition draws new data, trains every subset of four tasks with three seeds, lets the methods decide, and
-reads the verdict. There are three worlds:
+    python benchmarks/verdict_rates.py                                       # does it find groups worth it?
+    python benchmarks/verdict_rates.py --worlds noise,twins --rows 300,2000,4000 --repetitions 60
+    python benchmarks/verdict_rates.py --what learnt --first 1000            # does it know whether anything was learnt?
+
+`--what groups` trains every subset of four tasks with three seeds and lets the methods decide, in three worlds:
 
 - noise: the targets are independent of the inputs, so no grouping can be better than another.
 - twins: all tasks are the same function with independent noise, so training together is right.
 - conflict: two pairs of tasks need different directions from an encoder with a single linear unit.
+
+`--what learnt` trains one network for all tasks and one for each task, in four worlds:
+
+- noise: the targets are independent of the inputs.
+- rare: binary labels, 10% of them positive, are independent of the inputs.
+- weak: the inputs explain 3% of the variance of each target.
+- one: the inputs explain 3% of the variance of the first target, and nothing of the others.
 """
 
-import argparse
 import itertools
-import json
-import statistics
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
 
 import torch
+from scipy.special import betaincinv
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train_many
-from tagalong.study import ExternalStudy, Results, Verdict
+from harness import Row, make_parser, numbers, progress, save_json, table
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, build_network, train_many
+from tagalong.study import ExternalStudy, Results, Study, Verdict
 
 NAMES = ("a", "b", "c", "d")
-FEATURES = 6
-WORLDS = {"noise": (8, 1.0), "twins": (8, 1.0), "conflict": (1, 0.4)}  # units of the encoder, noise of the targets
-METHODS, BUDGETS, SEEDS = ("mtl", "stl", "hoa", "optimal"), (2, 3), 3
+FEATURES, SEEDS, BUDGETS, FRESH_ROWS = 6, 3, (2, 3), 5000
+GROUP_METHODS = ("mtl", "stl", "hoa", "optimal")
+GROUP_WORLDS = {"noise": (8, 1.0), "twins": (8, 1.0), "conflict": (1, 0.4)}  # units of the encoder, noise of targets
+GROUP_ROWS = (300, 200, 300)
+R2 = 0.03  # the explained fraction of the variance
+EXPLAINED = {"noise": "", "rare": "", "weak": "abcd", "one": "a"}
+LEARNT_ROWS = {
+    "noise": [(560, 80, 160), (2_000, 5_000, 10_000)],
+    "rare": [(560, 80, 160), (2_000, 5_000, 10_000)],
+    "weak": [(2_000, 2_000, 2_000), (7_000, 1_000, 2_000), (1_400, 200, 400)],
+    "one": [(2_000, 2_000, 2_000)],
+}
+SHARES = ("worth it", "wrongly", "recipe", "seeds only", "nothing learnt", "explained", "others", "provisional")
+FORMATS = dict.fromkeys(SHARES, ".1%") | {"change on test": "+.2%", "on fresh rows": "+.2%", "seconds": ".0f"}
+FreshLosses = dict[tuple[frozenset[str], int], dict[str, float]]  # by the tasks and the seed of a network
 
 
-@dataclass
-class Rate:
-    """How many verdicts found a grouping worth it.
-
-    Attributes:
-        world: the kind of problem.
-        repetitions: the number of data sets.
-        worth_it: the number of verdicts that found a grouping worth it: the very networks that were picked.
-        wrong: how many of these networks are no better than plain networks on many fresh rows.
-        recipe: the number of verdicts in which the recipe, with the noise of seeds and rows, beats one network.
-        low: the lower end of the 95% interval of the rate (Clopper–Pearson).
-        high: its upper end.
-        seeds_only: the same number if verdicts ignored the noise of test rows and the choice among groupings.
-        change: the mean change in the candidate's test loss.
-        fresh: the same on many fresh rows, which is the true change for these networks.
-    """
-
-    world: str
-    repetitions: int
-    worth_it: int
-    wrong: int
-    recipe: int
-    low: float
-    high: float
-    seeds_only: int
-    change: float
-    fresh: float
+def main() -> None:
+    parser = make_parser(__doc__, device=False)
+    parser.add_argument("--what", choices=("groups", "learnt"), default="groups")
+    parser.add_argument("--repetitions", type=int, help="200 for groups, 100 for learnt")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first data set; the others follow")
+    parser.add_argument("--worlds", help="some of the worlds, such as noise,twins")
+    parser.add_argument("--rows", type=numbers, help="numbers of train, validation and test rows")
+    parser.add_argument("--epochs", type=int, default=30, help="with --what learnt")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    groups = options.what == "groups"
+    worlds = options.worlds.split(",") if options.worlds else [*(GROUP_WORLDS if groups else LEARNT_ROWS)]
+    count = options.repetitions or (200 if groups else 100)
+    rows: list[Row] = []
+    for world in worlds:
+        sizes = [options.rows] if options.rows else ([GROUP_ROWS] if groups else LEARNT_ROWS[world])
+        for size in sizes:
+            begun = time.perf_counter()
+            about = {"world": world, "rows": ", ".join(f"{part:,}" for part in size), "repetitions": count}
+            seeds = range(options.first, options.first + count)
+            rates = rate_groups(world, size, seeds) if groups else rate_learnt(world, size, seeds, options.epochs)
+            rows.append(about | rates | {"seconds": time.perf_counter() - begun})
+            progress(" ".join(map(str, rows[-1].values())))
+            save_json(options.json, rows)
+    print(table(rows, FORMATS))
 
 
-def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) -> tuple[Problem, Split]:
+def exact_interval(successes: int, trials: int) -> str:
+    """Formats the 95% interval of a rate (Clopper–Pearson)."""
+    low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
+    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 0.975))
+    return f"{low:.1%} to {high:.1%}"
+
+
+def rate_groups(world: str, rows: Sequence[int], seeds: Sequence[int]) -> Row:
+    """Counts the verdicts that find a grouping worth it."""
+    verdicts, by_seeds, recipe_changes, own_changes = [], [], [], []
+    for seed in seeds:
+        results, fresh = compare_groupings(*draw_grouping_problem(world, seed, rows))
+        verdict = results.verdict()
+        verdicts.append(verdict)
+        # The same candidate, judged by Student's t over seeds alone.
+        records = [*results.records_of(("mtl", None)), *results.records_of(verdict.candidate)]
+        by_seeds.append(Results(records, problem=results.problem).verdict(at_least=0.0))
+        recipe_changes.append(change_of_recipe(verdict, fresh))
+        own_changes.append(change_of_networks(verdict, fresh))
+    worth_it = [verdict.worth_it for verdict in verdicts]
+    return {
+        "worth it": mean(worth_it),
+        "95% interval": exact_interval(sum(worth_it), len(verdicts)),
+        "wrongly": mean(claimed and change >= 0 for claimed, change in zip(worth_it, own_changes, strict=True)),
+        "recipe": mean(verdict.recipe.better and verdict.expected < 0 for verdict in verdicts),
+        "seeds only": mean(verdict.worth_it for verdict in by_seeds),
+        "change on test": mean(verdict.estimate for verdict in verdicts),
+        "on fresh rows": mean(recipe_changes),
+    }
+
+
+def draw_grouping_problem(world: str, seed: int, rows: Sequence[int]) -> tuple[Problem, Split]:
     """Draws data from a world, and some fresh rows."""
     rng = torch.Generator().manual_seed(seed)
-    units, noise = WORLDS[world]
+    units, noise = GROUP_WORLDS[world]
     directions = torch.linalg.qr(torch.randn(FEATURES, 4, generator=rng)).Q
     used = {"noise": None, "twins": [0, 0, 0, 0], "conflict": [0, 0, 1, 1]}[world]
 
     def draw(count: int) -> Split:
         inputs = torch.randn(count, FEATURES, generator=rng)
         targets = noise * torch.randn(count, 4, generator=rng)
-        targets += 0 if used is None else inputs @ directions[:, used]
-        return Split(inputs, {name: targets[:, column].contiguous() for column, name in enumerate(NAMES)})
+        if used is not None:
+            targets += inputs @ directions[:, used]
+        return Split(inputs, dict(zip(NAMES, targets.T.contiguous(), strict=True)))
 
     tasks = tuple(Task(name, kind="regression", error="loss") for name in NAMES)
     recipe = Recipe(optimizer="adam", lr=0.05, weight_decay=0.0, batch_size=100, epochs=15, patience=5)
     encoder = MLP(FEATURES, (units,)) if units > 1 else partial(torch.nn.Linear, FEATURES, units)
     problem = Problem(world, tasks, *(draw(count) for count in rows), encoder, recipe=recipe)
-    return problem, draw(fresh)
+    return problem, draw(FRESH_ROWS)
 
 
-def judge(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float, float]:
-    """Returns the verdict, the verdict from seeds only, and the true changes of the recipe and of the very networks."""
+def compare_groupings(problem: Problem, fresh: Split) -> tuple[Results, FreshLosses]:
+    """Trains every subset of the tasks, and lets the methods decide."""
     external = ExternalStudy(NAMES)
-    external.plan(methods=METHODS, budgets=BUDGETS, seeds=SEEDS)
+    external.plan(methods=GROUP_METHODS, budgets=BUDGETS, seeds=SEEDS)
     subsets = [subset for size in range(1, 5) for subset in itertools.combinations(NAMES, size)]
     jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
-    truth: Truth = {}
+    fresh_losses: FreshLosses = {}
     for trained in train_many(problem, jobs):
-        val, test = _losses(trained)
-        job, rows = trained.job, _rows(trained)
+        job = trained.job
+        val, test = ({task: score.loss for task, score in part.items()} for part in (trained.val, trained.test))
+        rows = {task: score.rows for task, score in trained.test.items()}
         external.tell(job.tasks, job.seed, val=val, test=test, rows=rows, steps=trained.steps)
-        truth[frozenset(job.tasks), job.seed] = _fresh_losses(problem, trained, fresh)
-    results = external.results()
-    verdict = results.verdict()
-    return verdict, _judge_by_seeds(results), _true_change(verdict, truth), _true_change_of_networks(verdict, truth)
+        fresh_losses[frozenset(job.tasks), job.seed] = losses_on(problem, trained, fresh)
+    return external.results(), fresh_losses
 
 
-def _losses(trained: Trained) -> list[dict[str, float]]:
-    return [{task: score.loss for task, score in scores.items()} for scores in (trained.val, trained.test)]
-
-
-def _rows(trained: Trained) -> dict[str, object]:
-    return {task: score.rows for task, score in trained.test.items()}
-
-
-def _fresh_losses(problem: Problem, trained: Trained, fresh: Split) -> dict[str, float]:
-    from tagalong.learn import build_network
-
+def losses_on(problem: Problem, trained: Trained, fresh: Split) -> dict[str, float]:
     network = build_network(problem, trained.job.tasks, trained.job.seed)
     network.load_state_dict(trained.state)
     with torch.no_grad():
@@ -112,91 +153,66 @@ def _fresh_losses(problem: Problem, trained: Trained, fresh: Split) -> dict[str,
     return {task: float((out[:, 0] - fresh.targets[task]).square().mean()) for task, out in outputs.items()}
 
 
-def _judge_by_seeds(results: Results) -> Verdict:
-    """Returns the verdict on the same candidate from Student's t over seeds only."""
-    label = results.verdict().candidate
-    records = [*results.records_of(("mtl", None)), *results.records_of(label)]
-    return Results(records, problem=results.problem).verdict(at_least=0.0)
-
-
-Truth = dict[tuple[frozenset[str], int], dict[str, float]]  # fresh losses by the tasks and the seed of a network
-
-
-def _true_change(verdict: Verdict, truth: Truth) -> float:
-    everything = frozenset(NAMES)
-    changes = [
-        truth[group.trains, seed][task] / truth[everything, seed][task] - 1
+def change_of_recipe(verdict: Verdict, fresh: FreshLosses) -> float:
+    """Returns the change on fresh rows from one network for all tasks to the candidate, over all seeds."""
+    return mean(
+        fresh[group.trains, seed][task] / fresh[frozenset(NAMES), seed][task] - 1
         for seed in range(SEEDS)
         for group in verdict.candidate_groups
         for task in group.serves
-    ]
-    return statistics.mean(changes)
-
-
-def _true_change_of_networks(verdict: Verdict, truth: Truth) -> float:
-    """Returns the change from the mean over all plain networks to the very networks that were picked."""
-    plain = {task: statistics.mean(truth[frozenset(NAMES), seed][task] for seed in range(SEEDS)) for task in NAMES}
-    picked = {
-        task: truth[group.trains, verdict.networks_seed][task]
-        for group in verdict.candidate_groups
-        for task in group.serves
-    }
-    return statistics.mean(picked[task] / plain[task] - 1 for task in NAMES)
-
-
-def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh: int = 5000) -> Rate:
-    """Counts the verdicts on several problems drawn from one world."""
-    verdicts = [judge(*make_problem(world, seed, rows, fresh)) for seed in range(repetitions)]
-    worth_it = sum(verdict.worth_it for verdict, *_ in verdicts)
-    low, high = exact_interval(worth_it, repetitions)
-    return Rate(
-        world,
-        repetitions,
-        worth_it,
-        wrong=sum(verdict.worth_it and true_change >= 0 for verdict, *_, true_change in verdicts),
-        recipe=sum(verdict.recipe.better and verdict.expected < 0 for verdict, *_ in verdicts),
-        low=low,
-        high=high,
-        seeds_only=sum(by_seeds.worth_it for _, by_seeds, *_ in verdicts),
-        change=statistics.mean(verdict.estimate for verdict, *_ in verdicts),
-        fresh=statistics.mean(true_change for _, _, true_change, _ in verdicts),
     )
 
 
-def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Returns the 95% interval of a rate (Clopper–Pearson)."""
-    from scipy.special import betaincinv
+def change_of_networks(verdict: Verdict, fresh: FreshLosses) -> float:
+    """Returns the change from the mean over all plain networks to the very networks that were picked."""
+    plain = {task: mean(fresh[frozenset(NAMES), seed][task] for seed in range(SEEDS)) for task in NAMES}
+    return mean(
+        fresh[group.trains, verdict.networks_seed][task] / plain[task] - 1
+        for group in verdict.candidate_groups
+        for task in group.serves
+    )
 
-    low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
-    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 0.975))
-    return low, high
+
+def rate_learnt(world: str, rows: Sequence[int], seeds: Sequence[int], epochs: int) -> Row:
+    """Counts the tasks that count as learnt."""
+    verdicts = []
+    for seed in seeds:
+        with TemporaryDirectory() as out:
+            study = Study(draw_weak_problem(world, seed, rows, epochs), out, device="cpu")
+            verdicts.append(study.run(methods=["mtl", "stl"], seeds=SEEDS).verdict())
+    explained = EXPLAINED[world]
+    others = "".join(name for name in NAMES if name not in explained)
+    nothing = [verdict.nothing_learnt for verdict in verdicts]
+    return {
+        "nothing learnt": mean(nothing),
+        "95% interval": exact_interval(sum(nothing), len(verdicts)),
+        "explained": share_learnt(verdicts, explained),
+        "others": share_learnt(verdicts, others),
+        "provisional": mean(bool(verdict.provisional) for verdict in verdicts),
+    }
 
 
-def main() -> None:
-    """Prints a row for each world."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--worlds", default=",".join(WORLDS))
-    parser.add_argument("--rows", default="300,200,300", help="numbers of train, validation and test rows")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    rows = tuple(int(count) for count in options.rows.split(","))
-    columns = ("world", "repetitions", "worth it", "95% interval", "wrongly", "recipe", "seeds only", "change on test")
-    print(f"| {' | '.join([*columns, 'on fresh rows', 'seconds'])} |")
-    print("|---" * 10 + "|")
-    rates = []
-    for world in options.worlds.split(","):
-        start = time.perf_counter()
-        one = measure_rate(world, options.repetitions, rows)
-        rates.append(one)
-        share = f"{one.worth_it / one.repetitions:.1%} | {one.low:.1%} to {one.high:.1%}"
-        claims = (one.wrong, one.recipe, one.seeds_only)
-        others = " | ".join(f"{claimed / one.repetitions:.1%}" for claimed in claims)
-        took = time.perf_counter() - start
-        changes = f"{one.change:+.2%} | {one.fresh:+.2%}"
-        print(f"| {world} | {one.repetitions} | {share} | {others} | {changes} | {took:.0f} |")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(one) for one in rates], indent=1))
+def share_learnt(verdicts: Sequence[Verdict], tasks: str) -> float | None:
+    return mean(name not in verdict.unlearnt for verdict in verdicts for name in tasks) if tasks else None
+
+
+def draw_weak_problem(world: str, seed: int, rows: Sequence[int], epochs: int) -> Problem:
+    """Draws data of which the inputs explain little or nothing."""
+    rng = torch.Generator().manual_seed(seed)
+    directions = torch.linalg.qr(torch.randn(FEATURES, len(NAMES), generator=rng)).Q
+    strengths = torch.tensor([R2**0.5 if name in EXPLAINED[world] else 0.0 for name in NAMES])
+
+    def draw(count: int) -> Split:
+        inputs = torch.randn(count, FEATURES, generator=rng)
+        noise = torch.randn(count, len(NAMES), generator=rng)
+        targets = strengths * (inputs @ directions) + (1 - strengths**2).sqrt() * noise
+        if world == "rare":
+            targets = (torch.rand(count, len(NAMES), generator=rng) < 0.1).float()
+        return Split(inputs, dict(zip(NAMES, targets.T.contiguous(), strict=True)))
+
+    tasks = tuple(Task(name, kind="binary" if world == "rare" else "regression", error="loss") for name in NAMES)
+    recipe = Recipe(lr=0.01, batch_size=max(64, rows[0] // 10), epochs=epochs, patience=5)
+    return Problem(world, tasks, *(draw(count) for count in rows), MLP(FEATURES, (16,)), recipe=recipe)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,13 @@ import pytest
 from kill_at import die
 from tagalong.errors import InvalidInput
 from tagalong.files import (
-    UNVERSIONED,
+    ABANDONED_SECONDS,
     DocumentError,
     add_checksum,
     open_atomic,
-    owner_mark,
     pack_arrays,
     read_document,
     remove_checksum,
-    remove_leftovers,
     report_damage,
     unpack_arrays,
     write_atomic,
@@ -36,8 +34,8 @@ class ExampleFileError(DocumentError):
     pass
 
 
-def read(path: Path, versions: tuple[int, ...] = (2,)) -> Any:
-    return read_document(path, KIND, versions, lambda document: document["loss"], ExampleFileError, "train again")
+def read(path: Path) -> Any:
+    return read_document(path, KIND, 2, lambda document: document["loss"], ExampleFileError, "train again")
 
 
 @pytest.mark.parametrize(("content", "written"), [("ä\n", "ä\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -71,14 +69,34 @@ def test_readers_see_the_old_file_until_the_new_one_is_synced(tmp_path: Path, mo
     assert (synced, path.read_text()) == (["old"], "new")
 
 
+def die_while_writing(path: Path) -> None:
+    with open_atomic(path):
+        die()
+
+
+def test_what_a_killed_process_left_is_removed_by_a_later_write_of_the_same_file(
+    processes: ForkServerContext, tmp_path: Path
+) -> None:
+    killed = processes.Process(target=die_while_writing, args=(tmp_path / "a[1].csv",))
+    killed.start()
+    killed.join()
+    (left,) = tmp_path.iterdir()
+    write_atomic(tmp_path / "a[1].csv", "new")
+    assert left.exists(), "it might belong to a process that is still writing"
+    os.utime(left, (0, left.stat().st_mtime - ABANDONED_SECONDS))
+    write_atomic(tmp_path / "a.csv", "another file")
+    assert left.exists()
+    write_atomic(tmp_path / "a[1].csv", "newer")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "a[1].csv"}
+
+
 def test_a_document_holds_format_and_version_and_is_strict_json(tmp_path: Path) -> None:
     content = {"loss": float("nan"), "sizes": (np.int64(3), np.float32(0.5)), "mean": np.array([[1.0, -np.inf]])}
     write_document(tmp_path / "a.json", KIND, 2, content)
     text = (tmp_path / "a.json").read_text()
     assert text.endswith("}\n")
-    found = json.loads(text, parse_constant=pytest.fail)
-    assert len(found.pop("checksum")) == 16
-    assert found == {"format": KIND, "version": 2, "loss": None, "sizes": [3, 0.5], "mean": [[1.0, None]]}
+    document = json.loads(text, parse_constant=pytest.fail)
+    assert document == {"format": KIND, "version": 2, "loss": None, "sizes": [3, 0.5], "mean": [[1.0, None]]}
 
 
 def test_objects_need_a_conversion(tmp_path: Path) -> None:
@@ -89,43 +107,27 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("", "is not valid JSON: Expecting value: line 1 column 1 (char 0); is it truncated?"),
-        ('{"loss": NaN}', "is not valid JSON: the constant NaN; is it truncated?"),
-        ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
-        ("{}", "must have the format 'tagalong-example', found None; choose another file"),
-        ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),
-        ('{"format": "tagalong-example"}', "must have version 2, found None; train again"),
-        ('{"format": "tagalong-example", "version": 1}', "must have version 2, found 1; train again"),
-        ('{"format": "tagalong-example", "version": 3}', "must have version 2, found 3; update tagalong"),
-        ('{"format": "tagalong-example", "version": "2"}', "must have version 2, found '2'; train again"),
-        ('{"format": "tagalong-example", "version": 2}', "is damaged: KeyError: 'loss'; train again"),
+        "",
+        "[1]",
+        '{"format": "tagalong-example", "version": 2, "loss": NaN}',
+        '{"format": "tagalong-example", "version": 2, "loss": ' + "9" * 5000 + "}",
+        '{"version": 2, "loss": 0.5}',
+        '{"format": "x", "version": 2, "loss": 0.5}',
+        '{"format": "tagalong-example", "loss": 0.5}',
+        '{"format": "tagalong-example", "version": 1, "loss": 0.5}',
+        '{"format": "tagalong-example", "version": "2", "loss": 0.5}',
+        '{"format": "tagalong-example", "version": 2}',
     ],
-)  # fmt: skip
-def test_the_error_for_an_unreadable_file_says_why_and_what_to_do(tmp_path: Path, content: str, message: str) -> None:
+)
+def test_a_file_that_cannot_be_read_is_named_in_one_sentence(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(ExampleFileError) as caught:
         read(path)
-    assert str(caught.value) == f"{path} {message}"
-
-
-def test_several_versions_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_document(path, KIND, 1, {"loss": 0.5})
-    assert read(path, (1, 2)) == 0.5
-    with pytest.raises(ExampleFileError, match="must have version 2 or 3, found 1"):
-        read(path, (3, 2))
-
-
-def test_a_document_without_a_format_is_read_if_that_is_allowed(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text('{"loss": 0.5}')
-    assert read(path, (UNVERSIONED, 2)) == 0.5
-    path.write_text('{"format": "other", "loss": 0.5}')
-    with pytest.raises(ExampleFileError, match="found 'other'"):
-        read(path, (UNVERSIONED, 2))
+    assert str(caught.value).startswith(f"{path} ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
@@ -151,90 +153,6 @@ def test_archives_hold_plain_arrays_only() -> None:
         unpack_arrays(pack_arrays({"a": np.array([{}])}))
 
 
-def test_an_edited_document_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "a.json"
-    write_document(path, KIND, 2, {"loss": 0.25, "task": "age"})
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(dict(reversed(document.items()))))  # the order and white space do not matter
-    assert (read(path), caplog.text) == (0.25, "")
-    path.write_text(json.dumps(document | {"loss": 0.75}))
-    assert read(path) == 0.75
-    assert f"{path} has been edited or damaged since it was written" in caplog.text
-    caplog.clear()
-    path.write_text(json.dumps({"format": KIND, "version": 2, "loss": 0.75}))  # written by hand, without a checksum
-    assert (read(path), caplog.text) == (0.75, "")
-
-
-@pytest.mark.parametrize("position", [0, 10, 20, 40, -1])
-def test_checked_content_with_a_changed_byte_is_rejected(position: int) -> None:
-    checked = bytearray(add_checksum(b"weights and more"))
-    assert remove_checksum(bytes(checked)) == b"weights and more"
-    checked[position] ^= 1
-    with pytest.raises(ValueError, match="the checksum does not match"):
-        remove_checksum(bytes(checked))
-    with pytest.raises(ValueError, match="the checksum does not match"):
-        remove_checksum(b"")
-
-
-def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_atomic(tmp_path / "file", "new")
-    assert caught.value.filename == str(tmp_path / "file")
-    assert not list(tmp_path.iterdir())
-
-
-def die_while_writing(path: Path) -> None:
-    with open_atomic(path):
-        die()
-
-
-def test_leftovers_of_killed_processes_are_removed_and_files_of_running_ones_are_kept(
-    processes: ForkServerContext, tmp_path: Path
-) -> None:
-    killed = processes.Process(target=die_while_writing, args=(tmp_path / "killed.csv",))
-    killed.start()
-    killed.join()
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".killed.csv.")
-    with open_atomic(tmp_path / "running.csv") as file:
-        file.write(b"new")
-        remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["running.csv"]
-
-
-def test_a_process_id_in_use_again_does_not_protect_leftovers(tmp_path: Path) -> None:
-    machine, process, start, _ = owner_mark().split("-")
-    if start == "0":
-        pytest.skip("the start of a process is not known on this system")
-    (tmp_path / f".networks.{machine}-{process}-{int(start) - 1}-0a1b2c3d.before").mkdir()
-    remove_leftovers(tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("mark", ["0a1b2c3d-1-1-0a1b2c3d", "0a1b2c3d" * 4], ids=["another machine", "no owner"])
-def test_leftovers_whose_owner_cannot_be_looked_up_are_removed_after_a_day(tmp_path: Path, mark: str) -> None:
-    path = tmp_path / f".file.{mark}.tmp"
-    path.touch()
-    remove_leftovers(tmp_path)
-    assert path.exists()
-    os.utime(path, (0, 0))
-    remove_leftovers(tmp_path)
-    assert not path.exists()
-
-
-def test_nothing_else_is_a_leftover(tmp_path: Path) -> None:
-    names = ["file.tmp", ".hidden", ".file.tmp", f"file.{owner_mark()}.tmp", "tagalong-notes", ".networks.old"]
-    for name in names:
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (0, 0))
-    remove_leftovers(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(names)
-
-
 def test_every_byte_of_a_compressed_archive_may_be_damaged() -> None:
     packed = pack_arrays({"losses": np.arange(40.0)}, compress=True)
     intact = unpack_arrays(packed)["losses"].tolist()
@@ -248,14 +166,21 @@ def test_every_byte_of_a_compressed_archive_may_be_damaged() -> None:
             assert str(error).startswith("told.npz is damaged")  # noqa: PT017 - some bytes mean nothing
 
 
-def test_a_document_must_be_a_regular_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.json")
-    with pytest.raises(OSError, match=r"Not a regular file: '.*a\.json'"):
-        read_document(tmp_path / "a.json", "tagalong-example", (1,), dict)
+@pytest.mark.parametrize("position", [0, 20, -1])
+def test_checked_content_with_a_changed_byte_is_rejected(position: int) -> None:
+    checked = bytearray(add_checksum(b"weights and more"))
+    assert remove_checksum(bytes(checked)) == b"weights and more"
+    checked[position] ^= 1
+    with pytest.raises(ValueError, match="the checksum does not match"):
+        remove_checksum(bytes(checked))
 
 
-def test_an_integer_of_thousands_of_digits_is_an_error_without_advice_to_raise_the_limit(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(f'{{"format": "{KIND}", "version": 2, "loss": {"9" * 5000}}}')
-    with pytest.raises(DocumentError, match=r"^\S*a\.json is not valid JSON: an integer has thousands of digits"):
-        read(path)
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomic(tmp_path / "file", "new")
+    assert caught.value.filename == str(tmp_path / "file")
+    assert not list(tmp_path.iterdir())

@@ -3,14 +3,13 @@
 A system is any object that `copy.deepcopy` can copy: a model and its optimizer, or a library's trainer.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,9 +87,15 @@ def reference(case: Case, system: Any, batch: Any) -> np.ndarray:
     return np.array(rows)
 
 
-def bare(closure: Callable[[], Losses]) -> Losses:
-    """Takes the place of a meter."""
-    return closure()
+def train_in_loop(system: Any, batches: Iterable[Any], before_step: Callable[[Any], None], meter: Any) -> None:
+    """Trains a system that has `losses` and an `optimizer`, with or without a meter."""
+    for batch in batches:
+        before_step(batch)
+        closure = partial(system.losses, batch)
+        losses = closure() if meter is None else meter(closure)
+        torch.stack(list(losses.values())).sum().backward()
+        system.optimizer.step()
+        system.optimizer.zero_grad()
 
 
 def run(case: Case) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from reference import Case, bare, main
+from reference import Case, main, train_in_loop
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tagalong import AffinityMeter
@@ -41,12 +41,7 @@ def batches() -> list[dict[str, torch.Tensor]]:
 
 
 def train(system: System, before_step: Any, meter: Any) -> None:
-    for batch in batches():
-        before_step(batch)
-        losses = (meter or bare)(lambda batch=batch: system.losses(batch))
-        torch.stack(list(losses.values())).sum().backward()
-        system.optimizer.step()
-        system.optimizer.zero_grad()
+    train_in_loop(system, batches(), before_step, meter)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Run:   python benchmarks/compatibility/with_pyg.py
 from typing import Any
 
 import torch
-from reference import Case, bare, main
+from reference import Case, main, train_in_loop
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -38,21 +38,16 @@ class System(nn.Module):
 
 def graphs() -> list[Data]:
     generator = torch.Generator().manual_seed(7)
-    found = []
+    drawn = []
     for _ in range(96):
         x = torch.randn(6, 5, generator=generator).double()
         edges = torch.randint(6, (2, 12), generator=generator)
-        found.append(Data(x=x, edge_index=edges, y=torch.stack([x[:, 0].sum(), x[:, 1].sum(), x.mean()])[None]))
-    return found
+        drawn.append(Data(x=x, edge_index=edges, y=torch.stack([x[:, 0].sum(), x[:, 1].sum(), x.mean()])[None]))
+    return drawn
 
 
 def train(system: System, before_step: Any, meter: Any) -> None:
-    for batch in DataLoader(graphs(), batch_size=8, shuffle=True):
-        before_step(batch)
-        losses = (meter or bare)(lambda batch=batch: system.losses(batch))
-        torch.stack(list(losses.values())).sum().backward()
-        system.optimizer.step()
-        system.optimizer.zero_grad()
+    train_in_loop(system, DataLoader(graphs(), batch_size=8, shuffle=True), before_step, meter)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""File helpers: atomic writes, leftovers of killed processes, versioned JSON documents, checksums and npz archives."""
+"""File helpers: atomic writes, versioned JSON documents, checksums of saved weights and npz archives."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
@@ -10,8 +9,6 @@ import logging
 import math
 import os
 import pickle
-import platform
-import re
 import shutil
 import struct
 import tempfile
@@ -19,9 +16,9 @@ import time
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from glob import escape
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -34,22 +31,15 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
-CHECKSUM = "checksum"
 CHECKSUM_PREFIX = b"tagalong-sha256:"
 MAX_REASON = 500  # characters of an error that a message repeats
-UNVERSIONED = 0  # stands for documents without a format, as written by early releases
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error),
     *(SyntaxError, tokenize.TokenError),  # from the header of an npy file
 )
-# The owner of a temporary file: a hash of its machine, the process ID and the start time of the process.
-OWNER = r"([0-9a-f]{8})-(\d{1,9})-(\d+)-[0-9a-f]{8}"
-# Temporary files and folders, in an output folder or in the system's temporary folder; early releases named no owner.
-TEMPORARY = re.compile(rf"\..+\.(?:{OWNER}|[0-9a-f]{{32}})(?:\.tmp|\.before)?")
-TEMPORARY_FOLDER = re.compile(rf"tagalong-{OWNER}-\w+")
-MAX_AGE = 24 * 3600  # seconds after which the files of a process that cannot be looked up count as abandoned
+ABANDONED_SECONDS = 3600  # a temporary file that was not written to for so long is left from a killed process
 damage_logger = logging.getLogger("tagalong.damage")  # commands print its warnings
 
 
@@ -74,8 +64,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; specify a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile, whose files are readable only by their owner.
-    temporary = path.with_name(f".{path.name}.{owner_mark()}.tmp")
+    temporary = temporary_path(path)
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -85,6 +74,20 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(path)  # a full disk is reported without a name
         raise
+
+
+def temporary_path(path: Path) -> Path:
+    """Returns a new name beside `path`, under which a file or folder can be prepared before it replaces `path`.
+
+    What a killed process left under such a name is removed, once it was not written to for an hour.
+    """
+    # Not from tempfile, whose files are readable only by their owner.
+    prefix = f".{path.name}.tmp-"
+    for other in path.parent.glob(f"{escape(prefix)}*"):
+        with suppress(OSError):  # another process is faster
+            if time.time() - other.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(other) if other.is_dir() else other.unlink()
+    return path.with_name(prefix + uuid4().hex[:12])
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -100,17 +103,6 @@ def move_into_place(finished: Path, path: Path) -> None:
     os.replace(finished, path)
 
 
-def read_regular_file(path: Path) -> bytes:
-    """Reads a file, but refuses a pipe or device, which would be waited for or read forever.
-
-    Raises:
-        OSError: If the file cannot be read or is not a regular file.
-    """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "Not a regular file", str(path))
-    return path.read_bytes()
-
-
 def describe_unwritten(path: Path, error: BaseException) -> str:
     """Returns a sentence that says why a file or folder could not be written.
 
@@ -119,67 +111,6 @@ def describe_unwritten(path: Path, error: BaseException) -> str:
         'plan.csv could not be written: No space left on device'
     """
     return f"{path} could not be written: {getattr(error, 'strerror', None) or error or type(error).__name__}"
-
-
-def owner_mark() -> str:
-    """Returns a unique part of a temporary file's name by which `remove_leftovers` finds out whether it is in use."""
-    return f"{_machine()}-{os.getpid()}-{_start_time(os.getpid()) or 0}-{uuid4().hex[:8]}"
-
-
-def remove_leftovers(*folders: Path) -> None:
-    """Removes the temporary files of killed processes from these folders and from the system's temporary folder.
-
-    Files of running processes are kept. The processes of other machines cannot be looked up, so their files are removed
-    after a day.
-    """
-    places = [(folder, TEMPORARY) for folder in folders] + [(Path(tempfile.gettempdir()), TEMPORARY_FOLDER)]
-    for folder, pattern in places:
-        for path in folder.iterdir() if folder.is_dir() else ():
-            found = pattern.fullmatch(path.name)
-            if found and _is_abandoned(path, *found.groups()):
-                _remove(path)
-
-
-def _is_abandoned(path: Path, machine: str | None, process: str | None, start: str | None) -> bool:
-    if machine == _machine() and process is not None and os.name == "posix":
-        return _start_time(int(process)) not in (start, "0")
-    with suppress(OSError):
-        return time.time() - path.lstat().st_mtime > MAX_AGE
-    return False
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
-
-
-@cache
-def _machine() -> str:
-    """Returns a hash of everything within which a process ID is unique: the machine, its boot and its container."""
-    known = [platform.node()]
-    with suppress(OSError):
-        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
-
-
-def _start_time(process: int) -> str | None:
-    """Returns when a process started, in clock ticks since boot; "0" if it is unknown, None if the process ended."""
-    try:
-        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:  # it belongs to another user
-        pass
-    return "0"
 
 
 def json_safe(value: Any) -> Any:
@@ -201,7 +132,7 @@ def json_safe(value: Any) -> Any:
 def document_text(
     kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> str:
-    """Returns a document as JSON text: the format and version, followed by the content and its checksum.
+    """Returns a document as JSON text: the format and version, followed by the content.
 
     Args:
         kind: the format, e.g. "tagalong-results".
@@ -215,19 +146,11 @@ def document_text(
         {
          "format": "tagalong-example",
          "version": 1,
-         "loss": null,
-         "checksum": "30d18949e984dfba"
+         "loss": null
         }
     """
     document = json_safe({"format": kind, "version": version} | dict(content))
-    plain = json.loads(json.dumps(document, allow_nan=False, default=default))
-    return json.dumps(plain | {CHECKSUM: _document_checksum(plain)}, indent=1)
-
-
-def _document_checksum(document: Mapping[str, Any]) -> str:
-    """Returns a checksum that does not depend on the order of entries or on whitespace."""
-    content = {name: value for name, value in document.items() if name != CHECKSUM}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return json.dumps(document, indent=1, allow_nan=False, default=default)
 
 
 def write_document(
@@ -240,20 +163,20 @@ def write_document(
 def read_document(
     path: Path,
     kind: str,
-    versions: Collection[int],
+    version: int,
     parse: Callable[[dict[str, Any]], T],
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> T:
-    """Reads a JSON document written by `write_document`, and logs a warning if it has been edited since.
+    """Reads a JSON document written by `write_document`.
 
     Args:
         path: the file.
         kind: the expected format.
-        versions: the supported versions. If these include `UNVERSIONED`, documents without a format are accepted.
+        version: the expected version.
         parse: a function that converts the document to the return value.
         error: the exception class to raise.
-        hint: how to fix a damaged or outdated file.
+        hint: how to fix a damaged or unknown file.
 
     Raises:
         DocumentError: If the file is not valid JSON, has the wrong format or version, or cannot be parsed. If `error`
@@ -263,10 +186,10 @@ def read_document(
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_document(Path(folder, "a.json"), "tagalong-example", 1, {"loss": 0.5})
-        ...     read_document(Path(folder, "a.json"), "tagalong-example", (1,), lambda document: document["loss"])
+        ...     read_document(Path(folder, "a.json"), "tagalong-example", 1, lambda document: document["loss"])
         0.5
     """
-    document = parse_document(read_regular_file(path), str(path), kind, versions, error, hint)
+    document = parse_document(path.read_bytes(), str(path), kind, version, error, hint)
     with report_damage(path, error, hint):
         return parse(document)
 
@@ -275,7 +198,7 @@ def parse_document(
     text: str | bytes,
     source: str,
     kind: str,
-    versions: Collection[int],
+    version: int,
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> dict[str, Any]:
@@ -285,53 +208,37 @@ def parse_document(
         text: the JSON text.
         source: the source of the text, as named in messages.
         kind: the expected format.
-        versions: the supported versions.
+        version: the expected version.
         error: the exception class to raise.
-        hint: how to fix an outdated document.
+        hint: how to fix an unknown document.
     """
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(source, f"is not valid JSON: {_describe_json_error(reason)}", hint="is it truncated?") from reason
-    checked = check_document(document, source, kind, versions, error, hint)
-    if checked.pop(CHECKSUM, None) not in (None, _document_checksum(checked)):
-        damage_logger.warning(
-            "%s has been edited or damaged since it was written; its numbers are used as they are", source
-        )
-    return checked
-
-
-def _describe_json_error(reason: Exception) -> str:
-    # Python advises to raise its limit on the digits of an integer.
-    return "an integer has thousands of digits" if "set_int_max_str_digits" in str(reason) else str(reason)
+        raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
+    return check_document(document, source, kind, version, error, hint)
 
 
 def check_document(
     document: Any,
     source: str,
     kind: str,
-    versions: Collection[int],
+    version: int,
     error: type[InvalidInput] = DocumentError,
     hint: str = "recreate it",
 ) -> dict[str, Any]:
     """Checks the format and version of a parsed document and returns it; see `parse_document`.
 
     Example:
-        >>> check_document({"format": "tagalong-example", "version": 3}, "a.json", "tagalong-example", (1, 2))
+        >>> check_document({"format": "tagalong-example", "version": 3}, "a.json", "tagalong-example", 2)
         Traceback (most recent call last):
-        tagalong.files.DocumentError: a.json must have version 1 or 2, found 3; update tagalong
+        tagalong.files.DocumentError: a.json must have version 2, found 3; recreate it
     """
-    is_document = isinstance(document, dict)
-    found = document.get("format") if is_document else type(document).__name__
-    if is_document and found is None and UNVERSIONED in versions:
-        return dict(document)
+    found = document.get("format") if isinstance(document, dict) else type(document).__name__
     if found != kind:
         raise error(source, f"must have the format {kind!r}", short(found), "choose another file")
-    version = document.get("version")
-    if version not in versions:
-        expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
-        is_newer = isinstance(version, int) and version > max(versions)
-        raise error(source, f"must have version {expected}", short(version), "update tagalong" if is_newer else hint)
+    if document.get("version") != version:
+        raise error(source, f"must have version {version}", short(document.get("version")), hint)
     return dict(document)
 
 

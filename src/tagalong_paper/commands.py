@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from tagalong.cli import (
-    Command,
-    Commands,
     DeviceOption,
     ExecutorOption,
     JsonOption,
@@ -19,6 +17,7 @@ from tagalong.cli import (
     QuietOption,
     RecipeOption,
     TasksOption,
+    TextTable,
     WithOption,
     check_folder,
     complete_words,
@@ -28,99 +27,18 @@ from tagalong.cli import (
     parse_options,
     parse_problem_options,
     print_line,
+    print_table,
+    printable,
     resumable,
     screen,
     show_progress,
 )
-from tagalong.files import document_text, write_document
+from tagalong.errors import InvalidInput
 
-from .experiments import EXPERIMENTS, check_methods, run_experiment
-from .report_printing import show_files, show_report, show_selections
+from .experiments import EXPERIMENTS, find_experiment, run_experiment
+from .report import Cell, Report, ReportTable, Value
 
-if TYPE_CHECKING:
-    from .experiment_report import Report
-    from .experiments import Experiment
-
-SELECTIONS = "tagalong-selections"  # the format of selection.json
-PANEL = "Experiment"
-ProblemOption = Annotated[
-    str,
-    typer.Option(
-        "--problem",
-        metavar="faces|celeba|taskonomy",
-        help="Problem to train on; faces is a synthetic substitute for CelebA.",
-        rich_help_panel=PANEL,
-        autocompletion=complete_words("faces", "celeba", "taskonomy"),
-    ),
-]
-SizeOption = Annotated[
-    str,
-    typer.Option(
-        "--size",
-        metavar="small|full",
-        help="small finishes in seconds; full matches the paper and requires a GPU.",
-        rich_help_panel=PANEL,
-        autocompletion=complete_words("small", "full"),
-    ),
-]
-SeedsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--seeds",
-        metavar="NUMBER",
-        parser=integer_option,
-        help="Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
-        rich_help_panel=PANEL,
-        show_default=False,
-    ),
-]
-PublishedOption = Annotated[
-    bool,
-    typer.Option(
-        "--as-published",
-        metavar="",
-        help="For TAG, use the same step as the published code (with momentum, divided by the learning rate).",
-        show_default=False,
-    ),
-]
-LargerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--methods",
-        metavar="A,B,…",
-        help="Methods to train with larger networks; by default mtl,uw,gradnorm (Taskonomy: mtl,gradnorm).",
-        show_default=False,
-        autocompletion=complete_words("mtl", "uw", "gradnorm"),
-    ),
-]
-AugmentedOption = Annotated[
-    str | None,
-    typer.Option(
-        "--methods",
-        metavar="A,B,…",
-        help="Methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
-        show_default=False,
-        autocompletion=complete_words("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
-    ),
-]
-COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "problem": (ProblemOption, "faces"),
-    "size": (SizeOption, "small"),
-    "seeds": (SeedsOption, None),
-    "tasks": (TasksOption, None),
-    "with_": (WithOption, None),
-    "recipe": (RecipeOption, None),
-    "executor": (ExecutorOption, None),
-    "device": (DeviceOption, None),
-    "out": (OutOption, None),
-    "json": (JsonOption, False),
-    "quiet": (QuietOption, False),
-}
-EXPERIMENT_OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
-    "main": {"as_published": (PublishedOption, False)},
-    "capacity": {"methods": (LargerOption, None)},
-    "no-early-stopping": {"methods": (AugmentedOption, None)},
-}
+MAX_CELL_WIDTH = 60  # a table with a longer cell is shown as a list
 OPTION_NAMES = {
     "problem": "--problem",
     "task": "--tasks",
@@ -129,122 +47,181 @@ OPTION_NAMES = {
     "workers": "workers of --executor",
 }
 
-paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, rich_markup_mode="markdown")
+
+def _option(name: str, metavar: str, text: str, *words: str, parser: Any = None) -> Any:
+    complete = complete_words(*words) if words else None
+    return typer.Option(
+        name,
+        metavar=metavar,
+        help=text,
+        parser=parser,
+        autocompletion=complete,
+        show_default=False,
+        rich_help_panel="Experiment",
+    )
 
 
-@paper.callback()
-def _list_experiments(context: typer.Context) -> None:
+ExperimentName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="An experiment; without it, all are listed.",
+        show_default=False,
+        autocompletion=complete_words(*(experiment.name for experiment in EXPERIMENTS)),
+    ),
+]
+Problem = Annotated[
+    str,
+    _option(
+        "--problem",
+        "NAME",
+        "Problem to train on; faces is a synthetic substitute for CelebA.",
+        "faces",
+        "celeba",
+        "taskonomy",
+    ),
+]
+Size = Annotated[
+    str,
+    _option(
+        "--size", "small|full", "small finishes in seconds; full matches the paper and requires a GPU.", "small", "full"
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    _option(
+        "--seeds",
+        "NUMBER",
+        "Number of seeds; by default 2 at small size, 3 at full size, and 1 for Taskonomy.",
+        parser=integer_option,
+    ),
+]
+Methods = Annotated[
+    str | None,
+    _option(
+        "--methods",
+        "A,B,…",
+        "For capacity and no-early-stopping: methods to train, such as mtl,uw,gradnorm.",
+        "mtl",
+        "uw",
+        "gradnorm",
+    ),
+]
+AsPublished = Annotated[
+    bool,
+    _option(
+        "--as-published",
+        "",
+        "For main: TAG's step as in the published code (with momentum, divided by the learning rate).",
+    ),
+]
+
+
+def paper(
+    experiment: ExperimentName = None,
+    problem: Problem = "faces",
+    size: Size = "small",
+    seeds: Seeds = None,
+    tasks: TasksOption = None,
+    with_: WithOption = None,
+    recipe: RecipeOption = None,
+    methods: Methods = None,
+    as_published: AsPublished = False,
+    executor: ExecutorOption = None,
+    device: DeviceOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Reproduces the paper's numbers (Fifty et al., NeurIPS 2021) and shows where ours differ.
+
+    Networks that are already in the folder are not trained again.
 
     Examples:
         `tagalong paper`: list all experiments
         `tagalong paper selection`: compare the printed groupings with the best ones
         `tagalong paper main --seeds 2`: reproduce the main figure with synthetic faces, in seconds
     """
-    if context.invoked_subcommand is None:
-        console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
-        for experiment in EXPERIMENTS:
-            start = f"tagalong paper {experiment.name:<{width}}  "
-            print_line(console, start + experiment.summary, hang=len(start))
-
-
-@paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
-def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Compares the paper's 15 printed groupings with the best ones for the published matrices."""
-    from .selection import selections
-
-    check_folder(out)
-    found = selections()
-    document = {"selections": [one.to_document() for one in found]}
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_document(out / "selection.json", SELECTIONS, 1, document)
-    if json:
-        print(document_text(SELECTIONS, 1, document))
+    if experiment is None:
+        for listed in EXPERIMENTS:
+            start = f"tagalong paper {listed.name:<17}  "
+            print_line(screen(), start + listed.summary, hang=len(start))
         return
-    show_selections(found, quiet)
-    if out is not None and not quiet:
-        show_files(screen(), [out / "selection.json"])
+    options: dict[str, Any] = {} if methods is None else {"methods": parse_names(methods)}
+    options |= {"as_published": True} if as_published else {}
+    check_folder(out)  # before generating or decoding images, which takes minutes
+    if find_experiment(experiment, **options).trains:
+        from .experiment_setup import load_setup
 
-
-@paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
-def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Lists all disagreements with the printed numbers and explains them."""
-    check_folder(out)
-    _show_computed(run_experiment("errata"), out, json, quiet)
-
-
-@paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
-def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Tests Lemma 1 and each printed version of Proposition 1, and draws the counterexample."""
-    check_folder(out)
-    _show_computed(run_experiment("theory"), out, json, quiet)
-
-
-def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
-    """Shows the report of an experiment that trains no networks. Writes files only if a folder is given."""
-    files = [] if out is None else report.save(out)
+        with name_arguments(**OPTION_NAMES), show_progress(json or quiet) as progress:
+            setup = load_setup(
+                problem,
+                size,
+                out=out,
+                seeds=seeds,
+                tasks=parse_names(tasks),
+                options=parse_problem_options(with_ or [], "recipe", "size"),
+                recipe=parse_options(recipe or [], "recipe"),
+                device=device or "auto",
+                executor=executor or "serial",
+                progress=progress,
+            )
+            try:
+                report = run_experiment(experiment, setup, **options)
+                files = report.save(setup.out)
+            except KeyboardInterrupt:
+                raise resumable(setup.out) from None
+    elif seeds or tasks or with_ or recipe or executor or device:
+        raise InvalidInput(f"the experiment {experiment}", "has no options for training, since it trains no networks")
+    else:
+        report = run_experiment(experiment)
+        files = [] if out is None else report.save(out)
     if json:
         print(report.to_json())
-        return
-    show_report(report, files, quiet)
+    else:
+        show_report(report, files, quiet)
 
 
-def training_command(experiment: Experiment) -> Callable[..., None]:
-    """Returns the command for an experiment that trains networks, with both common and experiment-specific options."""
-    own_options = EXPERIMENT_OPTIONS.get(experiment.name, {})
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
+    """Shows a report.
 
-    def command(**arguments: Any) -> None:
-        options = {
-            name: parse_names(arguments[name]) if isinstance(arguments[name], str) else arguments[name]
-            for name in own_options
-        }
-        run_and_show(experiment.name, arguments, **options)
-
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-        for name, (annotation, default) in {**COMMON_OPTIONS, **own_options}.items()
-    ]
-    vars(command)["__signature__"] = inspect.Signature(parameters)  # typer reads this attribute
-    return command
-
-
-def run_and_show(name: str, arguments: dict[str, Any], **own_options: Any) -> None:
-    """Runs an experiment and shows its report. Networks that are already in the folder are not trained again."""
-    from .experiment_setup import load_setup
-
-    check_folder(arguments["out"])  # before generating or decoding images, which takes minutes
-    check_methods(name, own_options.get("methods"))
-    with name_arguments(**OPTION_NAMES), show_progress(arguments["json"] or arguments["quiet"]) as progress:
-        setup = load_setup(
-            arguments["problem"],
-            arguments["size"],
-            out=arguments["out"],
-            seeds=arguments["seeds"],
-            tasks=parse_names(arguments["tasks"]),
-            options=parse_problem_options(arguments["with_"] or [], "recipe", "size"),
-            recipe=parse_options(arguments["recipe"] or [], "recipe"),
-            device=arguments["device"] or "auto",
-            executor=arguments["executor"] or "serial",
-            progress=progress,
-        )
-        try:
-            report = run_experiment(name, setup, **own_options)
-            files: list[Path] = report.save(setup.out)
-        except KeyboardInterrupt:
-            raise resumable(setup.out) from None
-    if arguments["json"]:
-        print(report.to_json())
-        return
-    show_report(report, files, arguments["quiet"], can_resume=True)
+    Args:
+        report: the report.
+        files: the files that were written.
+        quiet: whether to show only the claims.
+    """
+    console = screen()
+    if not quiet:
+        for line in (report.title, *report.notes):
+            print_line(console, line)
+        for table in report.tables:
+            print_line(console, "")
+            print_line(console, table.title)
+            _show_table(console, table)
+        print_line(console, "")
+        print_line(console, "Were the paper's claims reproduced?")
+    for claim in report.claims:
+        print_line(console, f"* {claim.reproduced}: {claim.text}. {claim.because}".rstrip(" .") + ".")
+    if files and not quiet:
+        print_line(console, "")
+        print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}")
 
 
-for _experiment in EXPERIMENTS:
-    if _experiment.trains:
-        _help = f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}".rstrip(".?")
-        paper.command(
-            _experiment.name,
-            cls=Command,
-            help=_help + ("?" if _experiment.summary.endswith("?") else "."),
-            epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
-        )(training_command(_experiment))
+def _show_table(console: Console, table: ReportTable) -> None:
+    rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
+    if any(len(text) > MAX_CELL_WIDTH for row in rows for text in row):
+        for row in rows:
+            cells = [f"{column}: {text}" for column, text in zip(table.columns, row, strict=True)]
+            print_line(console, f"* {'; '.join(cells)}")
+    else:
+        numbers = [column for column in table.columns if any(map(_is_number, table.column(column)))]
+        shown = TextTable(*table.columns, numbers=numbers)
+        for row in rows:
+            shown.add_row(*row)
+        print_table(console, shown, fit=console.is_terminal)
+    if table.note:
+        print_line(console, f"({table.note})")
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, (int, Value))

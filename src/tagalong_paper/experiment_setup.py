@@ -1,31 +1,48 @@
-"""Sets up the paper's experiments: a problem, seeds, and a store of networks that all experiments share."""
+"""Sets up the paper's experiments: a problem, the paper's metric, seeds, and networks that experiments share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from tagalong.errors import InvalidInput, pluralize, raise_problems, would_train
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, did_you_mean, pluralize
+from tagalong.group import Group
+from tagalong.learn import Diverged, Job, Problem, Recipe
+from tagalong.problems import load_problem
+from tagalong.progress import Progress
+from tagalong.study import (
+    Backend,
+    Executor,
+    Oracle,
+    Record,
+    Score,
+    TrainingBackend,
+    check_backend,
+    claim_folder,
+    open_backend,
+)
 
 from .printed import TASK_NAMES
+from .report import Floats, Value, summarize
 
-if TYPE_CHECKING:
-    from tagalong.learn import Problem
-    from tagalong.progress import Progress
-    from tagalong.study import Executor, TrainingBackend
-
-CELEBA_SHORT_NAMES = {name: short for short, name in TASK_NAMES["celeba"].items()}
-TASKONOMY_SHORT_NAMES = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
+SHORT_NAMES = {task: short for names in TASK_NAMES.values() for short, task in names.items()}
 SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets
-PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
 SEED_COUNTS = {"small": 2, "full": 3}
-MAX_SEEDS = 10_000
-MIN_TASKS = 2  # with fewer, there is nothing to group
+MAX_TASKS = 12  # the maximum for training every subset: 4095 networks per seed
+EQUATION_1 = {"estimator": "lookahead", "update": "sgd"}  # settings of the meter
+Array = NDArray[np.float64]
+Label = tuple[str, int | None]  # method and budget
+Table = dict[frozenset[str], dict[str, float]]  # the results of each task in each network
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -58,11 +75,6 @@ class ExperimentSetup:
         return self.problem if self.tasks is None else self.problem.only(self.tasks)
 
     @property
-    def is_small(self) -> bool:
-        """Whether the experiment should be quick rather than accurate."""
-        return self.size == "small"
-
-    @property
     def budgets(self) -> tuple[int, ...]:
         """The paper's budgets, up to the number of tasks."""
         return tuple(k for k in BUDGETS.get(self.problem.name, (2, 3, 4)) if k <= len(self.chosen.names))
@@ -70,58 +82,69 @@ class ExperimentSetup:
     @property
     def printed_dataset(self) -> str | None:
         """The paper's data set with the same tasks: "celeba", "taskonomy" or None."""
-        if set(self.problem.names) <= set(CELEBA_SHORT_NAMES):
-            return "celeba"
-        return "taskonomy" if self.problem.name == "taskonomy" else None
+        if self.problem.name == "taskonomy":
+            return "taskonomy"
+        return "celeba" if set(self.problem.names) <= set(TASK_NAMES["celeba"].values()) else None
 
-    def short_name(self, task: str) -> str:
-        """Returns the paper's short name for a task, such as a1 or s, or the task's own name if it has none."""
-        names = TASKONOMY_SHORT_NAMES if self.problem.name == "taskonomy" else CELEBA_SHORT_NAMES
-        return names.get(task, task)
+    def short_names(self, tasks: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Returns the paper's short names of tasks, such as a1 or s, by default of the chosen tasks."""
+        return tuple(SHORT_NAMES.get(task, task) for task in (self.chosen.names if tasks is None else tasks))
 
     @property
     def notes(self) -> list[str]:
         """The notes that appear in every report: problem, rows, seeds, recipe and tasks."""
-        recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
-        short = {task: self.short_name(task) for task in self.chosen.names}
-        names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
-        notes = [
-            f"{self.problem.name}, {self.size}: {rows['train']} rows for training, {rows['val']} for validation, "
-            f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
-            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {pluralize(recipe.epochs, 'epoch')}",
-            f"tasks: {names}",
+        recipe = self.problem.recipe
+        train, val, test = map(len, self.problem.splits.values())
+        tasks = [f"{SHORT_NAMES[task]} {task}" if task in SHORT_NAMES else task for task in self.chosen.names]
+        return [
+            f"{self.problem.name}, {self.size}: {train} rows for training, {val} for validation, {test} for test; "
+            f"seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate {recipe.lr:g}, batches of "
+            f"{recipe.batch_size}, at most {pluralize(recipe.epochs, 'epoch')}",
+            f"tasks: {', '.join(tasks)}",
+            *self.problem.notes,
         ]
-        return [*notes, *self.problem.notes]
 
     @property
-    def printed_notes(self) -> list[str]:
-        """Additional notes for reports whose tables contain the paper's numbers."""
-        start = 'columns headed "printed" hold the paper\'s numbers'
-        if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
-            return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
-        if self.printed_dataset and self.is_small:
-            return [f"{start} at full size; results at small size are not comparable"]
-        return []
+    def noun(self) -> str:
+        """The paper's metric: "error" for CelebA, whose results are errors in percent, or "loss" for Taskonomy."""
+        return "error" if counts_errors(self.chosen) else "loss"
 
-    @contextmanager
-    def open_backend(self, problem: Problem | None = None, **recipe: Any) -> Iterator[TrainingBackend]:
-        """Opens a training backend that uses the shared store.
+    @property
+    def digits(self) -> int:
+        """The number of decimal places that the paper prints."""
+        return 2 if self.noun == "error" else 4
+
+    @property
+    def per_row(self) -> float:
+        """How much one misclassified test row adds to a total error, in percent, or 0 for losses."""
+        return 100 / len(self.problem.splits["test"]) if self.noun == "error" else 0.0
+
+    def label(self, split: str = "test") -> str:
+        """Returns a label for the metric with its unit, such as "test error, %"."""
+        return f"{split} error, %" if self.noun == "error" else f"{split} loss"
+
+    def summarize(self, values: Floats, *, served: bool = True) -> Value:
+        """Returns the mean of results over seeds, with as many digits as the paper prints."""
+        return summarize(values, digits=self.digits, served=served)
+
+    def open_backend(self, problem: Problem | None = None) -> AbstractContextManager[TrainingBackend]:
+        """Opens a training backend that uses the shared store, by default for the problem with the chosen tasks."""
+        return open_backend(
+            problem or self.chosen, self.out, executor=self.executor, device=self.device, progress=self.progress
+        )
+
+    def measure(self, backend: TrainingBackend, **settings: Any) -> dict[int, Affinity]:
+        """Measures the affinities of equation 1 by seed: every 10 steps, or at every step with the small size.
 
         Args:
-            problem: the problem to train. Defaults to the problem with the chosen tasks.
-            **recipe: the recipe settings to change.
+            backend: the backend that trains the networks.
+            **settings: meter settings to change, such as `every` or `held_out`.
         """
-        from tagalong.study import open_backend
-
-        found = problem or self.chosen
-        if recipe:
-            fingerprint = found.fingerprint
-            found = replace(found, recipe=replace(found.recipe, **recipe))
-            vars(found)["fingerprint"] = fingerprint  # the data are the same, and reading them takes a long time
-        with open_backend(
-            found, self.out, executor=self.executor, device=self.device, progress=self.progress
-        ) as backend:
-            yield backend
+        # Train without a meter first. Otherwise, the store would record the time of the metered training.
+        backend.networks([backend.job(backend.tasks, seed) for seed in self.seeds], "all tasks together")
+        every = 1 if self.size == "small" else 10
+        measured = backend.affinities(self.seeds, {**EQUATION_1, "every": every, **settings})
+        return {seed: affinity for seed, (affinity, _) in measured.items()}
 
 
 def load_setup(
@@ -141,7 +164,7 @@ def load_setup(
 
     Args:
         problem: "faces", "celeba" or "taskonomy".
-        size: "small" runs in seconds, and "full" is the paper's size.
+        size: "small" finishes in seconds, and "full" is the paper's size.
         out: the output folder. Defaults to `runs/paper-PROBLEM-SIZE`.
         seeds: the number of seeds. Defaults to 2 if `size` is "small", 3 if it is "full", and 1 for Taskonomy.
         tasks: the tasks to use. Defaults to five tasks if `size` is "small", and to all tasks if it is "full".
@@ -152,52 +175,132 @@ def load_setup(
         executor: how to run training jobs, as in `Study`.
 
     Raises:
-        ValueError: If the problem or the size is unknown, the problem is not installed, or the folder contains a run of
-            a different problem.
+        ValueError: If an argument is invalid, or the folder contains a run of a different problem.
     """
-    _check_arguments(problem, size, seeds, recipe or {})
-    from tagalong.problems import load_problem
-    from tagalong.study import check_backend, claim_folder
-
+    if problem not in BUDGETS:
+        raise InvalidInput("problem", f"must be one of {', '.join(map(repr, BUDGETS))}", repr(problem))
+    if size not in SEED_COUNTS:
+        raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
+    if seeds is not None and seeds < 1:
+        raise InvalidInput("seeds", "must be a positive integer", str(seeds))
+    settings = [setting.name for setting in fields(Recipe)]
+    if unknown := [name for name in recipe or () if name not in settings]:
+        raise InvalidInput("recipe", "must contain only known settings", unknown[0], did_you_mean(unknown[0], settings))
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     check_backend(folder, executor=executor, device=device)  # before generating or decoding images, which takes minutes
     loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
-    if recipe:
-        loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))
-    names = (loaded if tasks is None else loaded.only(tasks)).names
-    if len(names) < MIN_TASKS:
-        raise InvalidInput("tasks", f"must contain at least {MIN_TASKS} tasks to group", repr(names[0]))
-    default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
+    loaded = replace(loaded, recipe=replace(loaded.recipe, **(recipe or {})))
+    if tasks is None and size == "small" and set(SMALL_TASKS) <= set(loaded.names):
+        tasks = SMALL_TASKS
     count = seeds or (1 if problem == "taskonomy" else SEED_COUNTS[size])
-    setup = ExperimentSetup(
-        loaded, folder, default if tasks is None else tuple(tasks), range(count), size, device, progress, executor
-    )
+    setup = ExperimentSetup(loaded, folder, tasks, range(count), size, device, progress, executor)
+    if len(setup.chosen.names) < 2:
+        raise InvalidInput("tasks", "must contain at least 2 tasks to group", repr(setup.chosen.names[0]))
     claim_folder(folder, loaded, {"seeds": list(setup.seeds), "size": size})
     return setup
 
 
-def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping[str, Any]) -> None:
-    from dataclasses import fields
+def counts_errors(problem: Problem) -> bool:
+    """Whether a problem's results are error rates rather than losses."""
+    return all(task.error_name == "error rate" for task in problem.tasks)
 
-    from tagalong.learn import Recipe
-    from tagalong.problems import problem_names
 
-    problems = []
-    if problem not in PROBLEMS:
-        problems.append(InvalidInput("problem", f"must be one of {', '.join(map(repr, PROBLEMS))}", repr(problem)))
-    elif problem not in problem_names():
-        missing = f"{problem!r} is not available in this installation"
-        problems.append(InvalidInput("problem", missing, hint="use the substitute 'faces'"))
-    if size not in SEED_COUNTS:
-        problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
-    if seeds is not None and seeds < 1:
-        problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
-    if seeds is not None and seeds > MAX_SEEDS:
-        found = f"a number that would train {would_train(seeds)}"
-        problems.append(InvalidInput("seeds", f"must be at most {MAX_SEEDS:,}", found))
-    known = sorted(one.name for one in fields(Recipe))
-    if unknown := [name for name in recipe if name not in known]:
-        problems.append(
-            InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))
-        )
-    raise_problems(problems)
+def task_result(problem: Problem, score: Score) -> float:
+    """Returns the result of one task, in the unit of the paper's tables: an error in percent, or a loss."""
+    return 100 * score.error if counts_errors(problem) else score.loss
+
+
+def total_result(problem: Problem, scores: Mapping[str, Score]) -> float:
+    """Returns the sum of the results of all tasks."""
+    return sum(task_result(problem, score) for score in scores.values())
+
+
+def totals_by_method(problem: Problem, records: Iterable[Record]) -> dict[Label, list[float]]:
+    """Returns the totals on test data for all seeds, by method and budget."""
+    totals: dict[Label, list[float]] = {}
+    for record in records:
+        totals.setdefault((record.method, record.budget), []).append(total_result(problem, record.test))
+    return totals
+
+
+def train_totals(
+    backend: TrainingBackend, jobs: Mapping[Key, Sequence[Job]], description: str, split: str = "test"
+) -> dict[Key, Array]:
+    """Trains networks together, and returns their totals by seed, with NaN for networks that diverged."""
+    rows = backend.networks([job for seeds in jobs.values() for job in seeds], description, diverged=True)
+    totals = {job: total_result(backend.problem, getattr(row, split)) for job, row in rows.items()}
+    return {key: np.array([totals[job] for job in seeds]) for key, seeds in jobs.items()}
+
+
+def all_subset_jobs(backend: TrainingBackend, seeds: Sequence[int]) -> list[Job]:
+    """Returns the networks for every subset of tasks with every seed, as the paper trains for CelebA (511 networks).
+
+    Raises:
+        InvalidInput: If there are too many tasks.
+    """
+    count = len(backend.tasks)
+    if count > MAX_TASKS:
+        hint = f"training every subset would require {2**count - 1:,} networks per seed"
+        raise InvalidInput("tasks", f"must contain at most {MAX_TASKS} tasks", str(count), hint)
+    return [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()]
+
+
+def network_results(backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
+    """Returns the test results of a subset's network by task and seed, with NaN for seeds that diverged."""
+    jobs = [backend.job(subset, seed) for seed in seeds]
+    rows = backend.networks(jobs, diverged=True)
+    scores = [rows[job].test for job in jobs]
+    return {task: np.array([task_result(backend.problem, by_task[task]) for by_task in scores]) for task in scores[0]}
+
+
+def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> Table:
+    """Returns the mean test results of every subset, except for subsets that diverged.
+
+    Raises:
+        Diverged: If all networks trained on one of the tasks diverged.
+    """
+    table: Table = {}
+    for subset in backend.subsets():
+        means = {task: float(values.mean()) for task, values in network_results(backend, subset, seeds).items()}
+        if np.isfinite(list(means.values())).all():
+            table[subset] = means
+    if lost := set(backend.problem.names).difference(*table):
+        raise Diverged(f"every network of {', '.join(sorted(lost))} diverged; lower `recipe.lr`")
+    return table
+
+
+class PaperOptimal(Oracle):
+    """The paper's "Optimal": the groups with the lowest total on test data."""
+
+    def table(self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]) -> Table:
+        """Returns the test results of every subset, which the paper uses to choose groups."""
+        assert isinstance(backend, TrainingBackend)
+        return subset_table(backend, seeds)
+
+
+def grouping_totals(backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int]) -> Array:
+    """Returns the total for each seed, where each task's result comes from the network that serves it."""
+    totals = np.zeros(len(seeds))
+    for group in groups:
+        results = network_results(backend, group.trains, seeds)
+        totals += sum(results[task] for task in group.serves)
+    return totals
+
+
+def pool_seeds(affinities: Mapping[int, Affinity]) -> Affinity:
+    """Merges the affinities of all seeds into one."""
+    return reduce(Affinity.merge, affinities.values())
+
+
+def off_diagonal(affinity: Affinity, *, centered: bool = False) -> Array:
+    """Returns the affinities between different tasks as a flat array.
+
+    Args:
+        affinity: the affinities.
+        centered: whether to subtract each target's mean, which does not affect the grouping.
+    """
+    off = ~np.eye(len(affinity.tasks), dtype=bool)
+    others = np.where(off, affinity.mean, np.nan)
+    if centered:
+        others = others - np.nanmean(others, axis=0)
+    return others[off]

@@ -209,7 +209,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (lambda content: b"[1, 2]", "must have the format .*, found 'list'"),
         (lambda content: b"{}", "must have the format .*, found None"),
         (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
-        (change(version=2), "must have version 1, found 2; update tagalong"),
+        (change(version=2), "must have version 1, found 2"),
         (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
         (drop("mean", "steps"), "is missing required fields: mean, steps"),
         (change(tasks=["x"]), "is damaged: several problems"),

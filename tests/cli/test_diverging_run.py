@@ -43,9 +43,6 @@ def test_the_other_methods_continue(tagalong: Terminal, wild: str, executor: str
     assert found["verdict"]["diverged"] == [["stl", None]]
     assert [line["diverged"] for line in found["table"] if line["method"] == "stl"] == [2]
     assert "networks" not in shown.err, "nothing is trained again"
-    compared = tagalong("report", "out", "out")
-    assert [row.split()[1:3] for row in compared.out.splitlines() if row.startswith("stl")] == [["diverged"] * 2]
-    assert json.loads(tagalong("report", "out", "out", "--json").out)["lines"][1]["runs"][0]["total"] is None
 
 
 def test_the_error_names_the_option_to_change_if_all_tasks_together_diverge(tagalong: Terminal, wild: str) -> None:

@@ -1,4 +1,4 @@
-"""`tagalong report`: pages from files, and two runs side by side."""
+"""`tagalong report`: pages from files."""
 
 import json
 import subprocess
@@ -31,32 +31,10 @@ def test_the_page_is_opened(tagalong: Terminal, tmp_path: Path, monkeypatch: pyt
     assert opened == [(tmp_path / "mine" / "report.html").as_uri()]
 
 
-def test_two_runs_are_shown_side_by_side(tagalong: Terminal, tmp_path: Path) -> None:
-    make_run(tmp_path / "one", TASKS)
-    make_run(tmp_path / "two", TASKS, budgets=[2], gain=-0.1)
-    result = tagalong("report", "one", "two")
-    lines = [line.split() for line in result.out.splitlines()]
-    assert "Grouping is worth it" in result.out
-    assert "Train them all together" in result.out
-    assert ["method", "budget", "loss", "one", "loss", "two", "cost", "one", "cost", "two"] in lines
-    missing = next(line for line in lines if line[:2] == ["tag", "3"])
-    assert missing[-1] == "-"
-    assert max(map(len, result.out.splitlines())) <= 104
-    found = json.loads(tagalong("report", "one", "two", "--json").out)
-    assert [verdict["worth_it"] for verdict in found["verdicts"]] == [True, False]
-
-
-def test_runs_with_different_tasks_are_pointed_out(tagalong: Terminal, tmp_path: Path) -> None:
-    make_run(tmp_path / "one", TASKS)
-    make_run(tmp_path / "two", [*TASKS, "thin"])
-    assert "note: the runs have different tasks" in tagalong("report", "one", "two").out
-
-
 def test_a_folder_that_is_not_a_run_is_rejected(tagalong: Terminal, tmp_path: Path) -> None:
     assert tagalong.error_of("report", "nowhere").startswith("nowhere is not the folder of a finished run")
     assert "results.json" in tagalong.error_of("report", str(tmp_path))
     make_run(tmp_path / "one", TASKS)
-    assert tagalong.error_of("report", "one", "one", "--open").startswith("--out and --open require a single run")
     (tmp_path / "one" / "results.json").write_text("{")
     assert "is not valid JSON" in tagalong.error_of("report", "one")
 

@@ -19,7 +19,6 @@ import torch
 from terminal import Terminal, environment
 
 from kill_at import FileOperations, interrupt, records_without_times, stopping_points
-from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.cli.arguments import load_input
@@ -253,33 +252,6 @@ def test_invalid_arguments_give_one_error_message(
     assert words in message
     assert all(sign.isprintable() or sign == "\n" for sign in message)
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--out", "old"],
-        ["demo", "faces", "--fast", "--out", "old"],
-        ["paper", "main", "--out", "old"],
-        ["paper", "over-time", "--seeds", "1", "--out", "old"],
-    ],
-)
-def test_a_folder_of_the_old_layout_is_rejected(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
-    old_run(Path("old"))
-    assert tagalong.error_of(*arguments) == (
-        "--out: old contains a run of an earlier version of tagalong, whose networks cannot be used; "
-        "choose another folder, or delete this one"
-    )
-    assert {path.name for path in Path("old").iterdir()} == {"run.sqlite", "networks"}
-
-
-def test_networks_of_the_old_layout_are_rejected(tagalong: Terminal, table: Path) -> None:
-    old_run(Path("old"))
-    message = tagalong.error_of("predict", "old", "table.csv")
-    assert message == (
-        f"{Path('old', 'networks', 'networks.json')} must have version 3, found 1; "
-        "run the study again, which trains only what is missing"
-    )
 
 
 def test_a_folder_of_another_problem_is_rejected(tagalong: Terminal, table: Path) -> None:

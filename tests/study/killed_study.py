@@ -60,7 +60,7 @@ def stored_rows(out: Path) -> tuple[list[Any], list[Any]]:
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         networks = connection.execute(
-            "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, curve, weights, losses "
+            "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, weights, losses "
             "FROM networks ORDER BY key"
         )
         affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1")

@@ -115,15 +115,15 @@ def test_progress_with_a_steps_method_receives_steps(backend):
 
 def test_affinity_is_measured_once_and_also_yields_the_network_of_all_tasks(backend):
     together = backend.job(backend.tasks, 0)
-    affinity = backend.affinity(0, every=2)
-    assert backend.affinity(0, every=2).to_csv() == affinity.to_csv()
+    affinity = backend.affinities([0], {"every": 2})[0][0]
+    assert backend.affinities([0], {"every": 2})[0][0].to_csv() == affinity.to_csv()
     assert len(backend.counting.trained) == 1
     assert backend.missing([together]) == []
     alone = train(backend.problem, together)
     assert {t: o.loss for t, o in backend.networks([together])[together].test.items()} == {
         t: s.loss for t, s in alone.test.items()
     }
-    assert backend.affinity(0, every=1).steps.tolist() != affinity.steps.tolist()
+    assert backend.affinities([0], {"every": 1})[0][0].steps.tolist() != affinity.steps.tolist()
     assert len(backend.counting.trained) == 2
 
 
@@ -366,7 +366,7 @@ def test_invalid_backend_arguments_are_rejected_before_a_problem_is_loaded(tmp_p
     with pytest.raises(ValueError, match="`device` must be"):
         check_backend(tmp_path, device="abacus")
     (tmp_path / "run.sqlite").write_text("no database, but long enough to be taken for one")
-    with pytest.raises(ValueError, match="is not a network store"):
+    with pytest.raises(ValueError, match="file is not a database"):
         check_backend(tmp_path)
 
 

@@ -1,6 +1,5 @@
 """Networks trained elsewhere that tell predictions: losses, averages of copies, resuming, and errors."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -342,15 +341,12 @@ def test_other_targets_than_those_of_the_folder_are_rejected(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["targets-*.npz", "[0-9a-f]*-*.npz"])
-@pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_damaged_files_are_named(tmp_path: Path, name: str, damage: str) -> None:
     tell_all(planned_study(tmp_path), 1)
     (archive,) = (tmp_path / "told").glob(name)
     if damage == "truncated":
         archive.write_bytes(archive.read_bytes()[:-40])
-    elif damage == "changed":
-        with np.load(archive) as arrays:
-            np.savez(archive, **{key: arrays[key] * 0.5 for key in arrays})
     else:
         archive.unlink()
     with pytest.raises(ValueError, match=rf"{archive.name} is damaged: .*; plan the study again in another folder"):
@@ -366,14 +362,3 @@ def test_a_file_left_by_a_killed_process_is_not_taken_for_another(tmp_path: Path
     whole = planned_study()
     tell_all(whole)
     assert ExternalStudy(NAMES, tmp_path).results().records == whole.results().records
-
-
-def test_the_documents_of_studies_that_tell_losses_have_no_new_entries(tmp_path: Path) -> None:
-    study = ExternalStudy(NAMES, tmp_path)
-    study.plan(methods=["stl"], seeds=1)
-    study.tell(NAMES, 0, val=dict.fromkeys(NAMES, 1.0), test=dict.fromkeys(NAMES, 1.0))
-    document = json.loads((tmp_path / "told.json").read_text())
-    assert "targets" not in document["plan"]
-    assert set(document["told"][0]) == {
-        *("tasks", "seed", "rows", "val", "test", "halves", "steps", "seconds", "parameters")
-    }

@@ -139,9 +139,8 @@ def relative_to_alone(backend, task, subset):
 
 def test_tag_merges_the_affinities_of_seeds_and_selects(five):
     decision, records = decide(five, "tag", options={"tag": {"every": 2}})
-    merged = five.affinity(0, every=2, estimator="lookahead", update="sgd").merge(
-        five.affinity(1, every=2, estimator="lookahead", update="sgd")
-    )
+    measured = five.affinities([0, 1], {"every": 2, "estimator": "lookahead", "update": "sgd"})
+    merged = measured[0][0].merge(measured[1][0])
     assert decision.affinity.to_csv() == merged.to_csv()
     assert decision.affinity.settings["update"] == "sgd"
     for budget in (2, 3):

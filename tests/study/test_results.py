@@ -12,10 +12,12 @@ import torch
 from torch import nn
 from verdict_records import APART, TOGETHER, records, results, together
 
+from tagalong.entries import Entry
 from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 from tagalong.study.latency import measure_latency
+from tagalong.study.records import read_problem_info
 
 HEADINGS = "method budget nets total loss vs mtl vs random decide train size latency"
 
@@ -150,7 +152,7 @@ def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
     [
         ("{", "is not valid JSON"),
         ("[]", "must have the format 'tagalong-results', found 'list'"),
-        ('{"format": "tagalong-results", "version": 99}', "must have version 1, found 99; update tagalong"),
+        ('{"format": "tagalong-results", "version": 99}', "must have version 1, found 99"),
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
     ],
 )
@@ -163,16 +165,6 @@ def test_invalid_files_are_rejected(tmp_path: Path, content: str, message: str) 
 def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(ValueError, match="found no file nowhere"):
         Results.load("nowhere")
-
-
-def test_records_must_fit_together() -> None:
-    with pytest.raises(ValueError, match="at least one record"):
-        results([])
-    wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
-    with pytest.raises(ValueError, match="several problems") as caught:
-        results([wrong, wrong])
-    assert "must have one val score per task, found missing or unknown tasks: b" in str(caught.value)
-    assert "more than once" in str(caught.value)
 
 
 def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
@@ -223,10 +215,10 @@ def test_problem_info_survives_json() -> None:
     info = ProblemInfo.of(Problem("toy", (Task("a"),), half, half, half, MLP(2), notes=("a note",)))
     assert info.labels["train"] == {"a": 3}
     assert info.rows == {"train": 4, "val": 4, "test": 4}
-    assert ProblemInfo.from_document(json.loads(json.dumps(info.to_document()))) == info
+    assert read_problem_info(Entry(json.loads(json.dumps(info.to_document())))) == info
 
 
-def test_latency_times_one_row_and_a_batch_and_restores_the_mode() -> None:
+def test_latency_times_the_rows_and_restores_the_mode() -> None:
     seen: list[tuple[int, bool]] = []
 
     class RecordsMode(nn.Linear):
@@ -235,12 +227,9 @@ def test_latency_times_one_row_and_a_batch_and_restores_the_mode() -> None:
             return super().forward(rows)
 
     network = RecordsMode(3, 2).train()
-    measured = measure_latency(network, torch.zeros(5, 3), repeats=4, warm_up=2)
-    assert seen == [(1, False)] * 6 + [(5, False)] * 6
+    assert measure_latency(network, torch.zeros(5, 3), repeats=4, warm_up=2) > 0
+    assert seen == [(5, False)] * 6
     assert network.training
-    assert measured.rows == 5
-    assert measured.one > 0
-    assert measured.batch > 0
 
 
 def test_scores_are_saved_as_loss_and_error_alone() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from study_small import small_problem
 
-from tagalong.errors import InvalidInput
 from tagalong.study import ExternalStudy, Results, Study
 from tagalong.study.run_folder import write_run_report
 
@@ -52,17 +51,3 @@ def test_an_unreadable_file_is_named_instead_of_the_page_that_is_made_from_it(tm
         (tmp_path / name).mkdir()
     sentence = write_run_report(tmp_path)
     assert sentence == f"{tmp_path / 'report.html'} could not be written: {tmp_path / 'results.json'}: Is a directory"
-
-
-@pytest.mark.parametrize("name", ["results.json", "report.html", "settings.json", "partial/0123.pt"])
-def test_a_folder_in_the_place_of_a_file_is_refused_before_training(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(InvalidInput, match=rf"{name} must be a file, found a folder; remove it, or choose another"):
-        Study(small_problem("ab"), tmp_path).check(["mtl"])
-
-
-@pytest.mark.parametrize("name", ["networks", "partial"])
-def test_a_file_in_the_place_of_a_folder_is_refused_before_training(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("x")
-    with pytest.raises(InvalidInput, match=rf"{name} must be a folder, found a file; remove it, or choose another"):
-        Study(small_problem("ab"), tmp_path).check(["mtl"])

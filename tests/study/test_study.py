@@ -8,7 +8,6 @@ import pytest
 import torch
 from study_small import small_problem
 
-from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
@@ -17,7 +16,6 @@ from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to_file
-from tagalong.study.study_request import check_request
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
@@ -158,7 +156,6 @@ def test_a_study_of_one_task_works(tmp_path):
         ),
         ({"effort": 9}, "`effort` applies only to 'auto' and 'best-of', neither of which is among `methods`"),
         ({"methods": 5, "effort": 9}, "`methods` must be a list of names, found 5"),
-        ({"budgets": [1000], "methods": ["ensemble"], "seeds": 5000}, "'ensemble' must train at most 1,000,000 net"),
         ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
         ({"budgets": 2}, r"`budgets` must be a list of integers, found 2; write a list such as \[2, 3\]"),
         ({"budgets": []}, "`budgets` must contain at least one budget for tag, found none"),
@@ -169,22 +166,9 @@ def test_a_study_of_one_task_works(tmp_path):
         ({"confirm": -1}, "`confirm` must be a non-negative integer, found -1"),
         ({"price_per_hour": -1}, "`price_per_hour` must be a non-negative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
+        ({"methods": ["mtl-wide1000000000"]}, r"'mtl-wide1e\+09' cannot widen this network"),
+        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be a number of training runs"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
-        (
-            {"seeds": 100_000_000},
-            r"`seeds` must be at most 10,000 seeds, found a number that would train 100,000,000 networks "
-            r"\(27,777 hours at a second each\)",
-        ),
-        ({"seeds": 10**30}, r"`seeds` must be .* found a number that would train more than 10\^15 networks"),
-        ({"seeds": range(10**30)}, "`seeds` must be at most 10,000 seeds"),
-        ({"confirm": 10**9}, "`confirm` must be at most 10,000 seeds"),
-        ({"budgets": range(1, 10**12)}, "`budgets` must be at most 10,000 numbers"),
-        ({"methods": ["auto"], "effort": 10**18}, "`effort` must be at most 10,000 training runs, found a number"),
-        ({"methods": ["auto"], "effort": 10**400}, "`effort` must be at most 10,000 training runs, found a number"),
-        (
-            {"methods": ["mtl-wide1000000000"]},
-            r"'mtl-wide1e\+09' cannot widen this network: `hidden` must give at most",
-        ),
     ],
 )
 def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
@@ -205,28 +189,10 @@ def test_budgets_above_the_number_of_tasks_are_for_methods_that_average(tmp_path
     assert [record.label for record in Results.load(tmp_path).records] == [record.label for record in results.records]
 
 
-def test_a_method_may_not_train_millions_of_networks():
-    tasks, options = [f"t{i}" for i in range(25)], {"optimal": {"max_tasks": 25}}
-    message = r"`methods`: 'optimal' must train at most 1,000,000 networks, found 67,108,862 networks \(18,641 hours"
-    with pytest.raises(ValueError, match=message):
-        check_request(tasks, ["optimal"], [2], seeds=2, options=options)
-
-
 def test_one_error_lists_all_problems(tmp_path):
     with pytest.raises(ValueError, match="several problems") as error:
         Study(small_problem(), tmp_path).run(["tga", "hoa"], [9], seeds=0)
     assert all(name in str(error.value) for name in ("'tga'", "`budgets`", "`seeds`"))
-
-
-def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_path):
-    old_run(tmp_path / "old")
-    (tmp_path / "old" / "settings.json").write_text('{"problem": {"fingerprint": "0123456789abcdef", "name": "x"}}')
-    study = Study(small_problem(), tmp_path / "old", executor=NeverTrains())
-    for caught in (study.run, study.check):
-        expected = r"`out`: .*old contains a run of an earlier version of tagalong, .*; choose another"
-        with pytest.raises(ValueError, match=expected):
-            caught(["mtl"], seeds=1)
-    assert {path.name for path in (tmp_path / "old").iterdir()} == {"run.sqlite", "networks", "settings.json"}
 
 
 def test_a_folder_of_another_problem_is_rejected(tmp_path):
@@ -234,7 +200,7 @@ def test_a_folder_of_another_problem_is_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"`out`: .* contains a run on a different problem or different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
-    with pytest.raises(ValueError, match="does not contain the settings of a run"):
+    with pytest.raises(ValueError, match=r"settings\.json must have the format"):
         Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     file = tmp_path / "file"
     file.touch()
@@ -275,7 +241,7 @@ def test_a_damaged_store_is_an_error(tmp_path):
     content = bytearray(path.read_bytes())
     content[5000:-2000:7] = b"\xff" * len(content[5000:-2000:7])
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"run\.sqlite is .*damaged \(.*\); delete it to train its networks again"):
+    with pytest.raises(ValueError, match=r"could not read or write .*run\.sqlite .*delete it to train"):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
     path.unlink()
     path.mkdir()
@@ -324,13 +290,10 @@ def test_results_of_another_problem_are_rejected(tmp_path):
     elsewhere.plan(methods=["mtl"], seeds=1)
     elsewhere.tell(["x", "y"], 0, val={"x": 1.0, "y": 1.0}, test={"x": 1.0, "y": 1.0})
     elsewhere.results()
-    expected = "`out` must contain results for a, b, c, found results for x, y; use a new folder"
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(ValueError, match="`out` must contain results for this problem"):
         Study(small_problem(), tmp_path / "elsewhere").results()
     (tmp_path / "settings.json").unlink()
-    with pytest.raises(
-        ValueError, match="`out` must contain results for this problem, found results for different data"
-    ):
+    with pytest.raises(ValueError, match="`out` must contain results for this problem"):
         Study(small_problem(seed=1), tmp_path).results()
 
 

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
-from tagalong.files import write_document
 from tagalong.group import Group, Taught
 from tagalong.report import write_report
 from tagalong.report.page.answer import headline
@@ -28,7 +27,6 @@ from tagalong.study import (
 )
 from tagalong.study.best import recommended_record
 from tagalong.study.candidates import luck_of_picking
-from tagalong.study.results import FORMAT, VERSION
 from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
@@ -521,18 +519,6 @@ def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:
     assert [one["label"] for one in verdict["by_budget"]["2"]["others"]] == [["ensemble", 2]]
     assert verdict["better_than_copies"] is True
     assert [one["answer"] for one in verdict["answers"]] == ["Not checked.", "Not known.", "Yes.", "Groups matter."]
-
-
-def test_files_of_older_runs_load(tmp_path: Path) -> None:
-    found = [*together(), *records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22])]
-    document = results(found, noise=RowNoise({("tag", 2): 0.01}, {("tag", 2): 0.02})).to_document()
-    document["noise"] = [{"method": "tag", "budget": 2, "row_stderr": 0.01}]
-    del document["verdict"], document["learning"]
-    write_document(tmp_path / "results.json", FORMAT, VERSION, document)
-    loaded = Results.load(tmp_path)
-    assert loaded.row_noise == RowNoise({("tag", 2): 0.01})
-    assert loaded.verdict() == results(found, noise={("tag", 2): 0.01}).verdict()
-    assert loaded.verdict().worth_it
 
 
 def test_the_best_of_many_needs_a_wider_interval() -> None:

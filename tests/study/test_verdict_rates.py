@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,15 +139,32 @@ def test_groups_that_are_really_better_than_copies_matter() -> None:
     assert matter >= 0.95
 
 
-def test_the_verdict_on_trained_networks_is_right_with_and_without_a_gain(tmp_path: Path) -> None:
-    out = tmp_path / "rates.json"
-    script = ROOT / "benchmarks" / "verdict_rates.py"
-    options = ["--repetitions", "40", "--worlds", "noise,conflict", "--json", str(out)]
-    done = run_script(script, *options)
+def measure(out: Path, *options: str) -> list[dict[str, Any]]:
+    done = run_script(ROOT / "benchmarks" / "verdict_rates.py", *options, "--json", str(out))
     assert done.returncode == 0, done.stderr
-    noise, conflict = json.loads(out.read_text())
-    assert noise["worth_it"] <= 0.05 * 40
-    assert noise["recipe"] <= 0.05 * 40
-    assert conflict["worth_it"] >= 0.95 * 40
-    assert conflict["recipe"] >= 0.95 * 40
-    assert conflict["fresh"] < -0.1  # grouping really is better there, on unseen rows
+    return json.loads(out.read_text())
+
+
+def test_the_verdict_on_trained_networks_is_right_with_and_without_a_gain(tmp_path: Path) -> None:
+    noise, conflict = measure(tmp_path / "rates.json", "--repetitions", "40", "--worlds", "noise,conflict")
+    assert noise["worth it"] <= 0.05
+    assert noise["recipe"] <= 0.05
+    assert conflict["worth it"] >= 0.95
+    assert conflict["recipe"] >= 0.95
+    assert conflict["on fresh rows"] < -0.1  # grouping really is better there, on unseen rows
+
+
+def test_noise_is_seldom_learnt_and_a_weak_signal_usually(tmp_path: Path) -> None:
+    learnt = ["--what", "learnt", "--repetitions", "6"]
+    noise, rare = measure(tmp_path / "few.json", *learnt, "--worlds", "noise,rare", "--rows", "560,80,160")
+    (weak,) = measure(tmp_path / "many.json", *learnt, "--worlds", "weak", "--rows", "2000,2000,2000")
+    assert noise["nothing learnt"] >= 5 / 6
+    assert rare["nothing learnt"] >= 5 / 6
+    assert weak["nothing learnt"] == 0
+    assert weak["explained"] >= 0.7
+
+
+def test_two_epochs_are_always_provisional(tmp_path: Path) -> None:
+    few = ["--repetitions", "2", "--worlds", "noise", "--rows", "560,80,160", "--epochs", "2"]
+    (noise,) = measure(tmp_path / "rates.json", "--what", "learnt", *few)
+    assert noise["provisional"] == 1

@@ -18,7 +18,6 @@ from tagalong.files import (
     DocumentError,
     pack_arrays,
     read_document,
-    read_regular_file,
     unpack_arrays,
     write_atomic,
     write_document,
@@ -156,7 +155,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _read_fields(path: Path) -> dict[str, Any]:
     """Reads the fields in the JSON file. If other fields are stored in an archive, "archive" specifies its location."""
-    document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN_HINT)
+    document = read_document(path, FORMAT, VERSION, dict, AffinityFileError, SAVE_AGAIN_HINT)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         hint = 'pass its matrix to from_matrix() with axis="target"'
@@ -176,7 +175,7 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
         raise AffinityFileError(path, problem, hint=SAVE_AGAIN_HINT)
     archive = path.with_name(name)
     try:
-        content = read_regular_file(archive)
+        content = archive.read_bytes()
     except FileNotFoundError:
         raise AffinityFileError(
             path, f"stores its history in {archive}, which is missing; keep both files together"

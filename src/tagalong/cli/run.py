@@ -84,7 +84,7 @@ def run(
 
     Everything is saved in `--out`. If you stop the command and run it again, it resumes where it stopped. If you add
     methods, budgets or seeds, networks that are already trained are reused. Continuing a run never executes code from
-    its folder, and damaged networks are trained again.
+    its folder.
 
     Examples:
         `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by name

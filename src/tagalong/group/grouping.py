@@ -285,7 +285,7 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary created by `to_document`."""
-        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
+        checked = check_document(document, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
         with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
             return _read_grouping(Entry(checked))
 
@@ -303,7 +303,7 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN_HINT)
+        checked = parse_document(text, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
         return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:

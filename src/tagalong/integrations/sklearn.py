@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems, task_name_problems
-from tagalong.files import owner_mark
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -86,7 +85,7 @@ class GroupedMultiTask(BaseEstimator):
         tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
-        with TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-") as folder:
+        with TemporaryDirectory(prefix="tagalong-") as folder:
             out = Path(folder if self.out is None else self.out)
             self.results_, self.best_ = _run_study(self, inputs, tasks, targets, out, seeds)
             measured = out / "affinity.json"

@@ -55,11 +55,8 @@ def rebuild_network(document: Mapping[str, Any]) -> Network:
     make_encoder = _make_factory(encoder)
     make_head = _linear_head if head is None else _make_factory(head)
     features, outputs = int(document["features"]), document["outputs"]
-    kinds = document.get("kinds", {})  # absent from older documents, whose heads do not depend on it
     with torch.device("meta"):
-        heads = [
-            make_head(_make_task(name, kinds.get(name, "regression"), size), features) for name, size in outputs.items()
-        ]
+        heads = [make_head(_make_task(name, document["kinds"][name], size), features) for name, size in outputs.items()]
         network = Network(make_encoder(width=float(encoder["width"])), heads, list(outputs), int(document["seed"]))
     dtype = getattr(torch, document["dtype"])
     if not isinstance(dtype, torch.dtype):

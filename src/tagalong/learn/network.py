@@ -6,7 +6,6 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 Encoder = nn.Module | Callable[..., nn.Module]
 EncoderName = Literal["mlp", "tabm"]  # encoders for flat inputs, created by `Problem.from_arrays` and `from_table`
-MAX_WEIGHTS = 10**9  # of fully connected layers, which take 4 GB
 
 
 class Network(nn.Module):
@@ -178,15 +176,6 @@ class ModuleFactory:
     """
 
 
-def check_weights(sizes: Sequence[int], width: float) -> None:
-    """Raises an error if fully connected layers of these sizes cannot be trained on any machine."""
-    weights = sum(before * after for before, after in pairwise(sizes))
-    if weights > MAX_WEIGHTS:
-        listed, gigabytes = ", ".join(f"{size:.3g}" for size in sizes[1:]), weights / 2**28
-        found = f"layers of {listed} units at width {width:g}, which take {gigabytes:,.0f} GB"
-        raise InvalidInput("hidden", f"must give at most {MAX_WEIGHTS:,} weights", found)
-
-
 class MLP(ModuleFactory):
     """Creates encoders made of fully connected layers.
 
@@ -208,7 +197,6 @@ class MLP(ModuleFactory):
         layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if count_bins(self.edges) else []
         size = self.features + count_bins(self.edges)
         sizes = [max(1, round(wanted * width)) for wanted in self.hidden]
-        check_weights([size, *sizes], width)
         for wide in sizes:
             layers += [nn.Linear(size, wide), nn.ReLU()]
             if self.dropout:

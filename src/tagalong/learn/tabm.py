@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tagalong.errors import InvalidInput
 
-from .network import ModuleFactory, check_weights
+from .network import ModuleFactory
 from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .task import Kind, Task
 
@@ -51,7 +51,6 @@ class TabM(ModuleFactory):
     def __call__(self, width: float = 1.0) -> nn.Module:
         bins = count_bins(self.edges)
         sizes = [self.features + bins, *(max(1, round(wanted * width)) for wanted in self.hidden)]
-        check_weights(sizes, width)
         layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if bins else []
         for number, (size, wide) in enumerate(pairwise(sizes)):
             layers += [AdaptedLinear(size, wide, self.members, random_signs=number == 0), nn.ReLU()]

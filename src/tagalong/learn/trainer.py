@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from torch import Tensor
 
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, is_integer, is_nonnegative, raise_problems
+from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 from tagalong.files import (
     add_checksum,
     damage_logger,
-    read_regular_file,
     remove_checksum,
     report_damage,
     write_atomic,
@@ -440,8 +438,6 @@ class Training:
     def _flattery(self) -> dict[str, float]:
         if self.recipe.keep == "last":  # validation rows choose nothing
             return dict.fromkeys(self.job.tasks, 0.0)
-        if len(self.half_curve) < len(self.curve):  # continued from a checkpoint of an earlier version
-            return {}
         found = stopping_flattery(self.half_curve, [task.weight for task in self.tasks])
         return dict(zip(self.job.tasks, found.tolist(), strict=True))
 
@@ -499,7 +495,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        content = io.BytesIO(remove_checksum(read_regular_file(path)))
+        content = io.BytesIO(remove_checksum(path.read_bytes()))
         state = torch.load(content, map_location=restore_location, weights_only=True)
     except OSError:
         raise
@@ -516,11 +512,6 @@ def load_checkpoint(path: Path, training: Training) -> None:
             "delete the file, or choose another one",
         )
     with report_damage(path, InvalidInput, "delete it"):
-        if _group_sizes(state["optimizer"]) != _group_sizes(training.optimizer.state_dict()):
-            damage_logger.warning("could not use %s (it is from an earlier version); training from scratch", path)
-            return
-        state.setdefault("half_curve", [])  # earlier versions did not have it
-        _check_plain_attributes(state, training)
         for name in PLAIN_ATTRIBUTES:
             setattr(training, name, state[name])
         for name in STATEFUL_ATTRIBUTES:
@@ -528,45 +519,6 @@ def load_checkpoint(path: Path, training: Training) -> None:
             if part is not None:
                 own = state[name]
                 part.load_state_dict(_as_run_here(own, part) if name == "optimizer" else own)
-
-
-def _check_plain_attributes(state: Mapping[str, Any], training: Training) -> None:
-    """Raises a ValueError if a checkpoint contains attributes that this training run could not have."""
-    tasks, last_epoch = len(training.tasks), training.job.last_epoch(training.recipe)
-    shapes = {name: tensor.shape for name, tensor in training.network.state_dict().items()}
-
-    def is_curve(curve: Any) -> bool:
-        return isinstance(curve, list) and len(curve) == state["epoch"] and all(map(is_curve_row, curve))
-
-    def is_curve_row(row: Any) -> bool:
-        return isinstance(row, list) and len(row) == tasks and all(isinstance(loss, float) for loss in row)
-
-    def is_half_curve(curve: Any) -> bool:
-        known = isinstance(curve, list) and len(curve) <= state["epoch"]
-        return known and np.shape(curve) in ((0,), (len(curve), tasks, 2)) and np.asarray(curve).dtype == np.float64
-
-    def is_best(best: Any) -> bool:
-        found = isinstance(best, dict) and {name: getattr(tensor, "shape", None) for name, tensor in best.items()}
-        return found == (shapes if state["best_epoch"] >= 0 else {})
-
-    checks: dict[str, Callable[[Any], bool]] = {
-        "epoch": lambda epoch: is_integer(epoch, 0) and epoch <= last_epoch,
-        "steps": lambda steps: is_integer(steps, 0),
-        "seconds": is_nonnegative,
-        "best_epoch": lambda best_epoch: is_integer(best_epoch, -1) and best_epoch < state["epoch"],
-        "best_loss": lambda loss: isinstance(loss, (int, float)) and not math.isnan(loss),
-        "best": is_best,
-        "curve": is_curve,
-        "half_curve": is_half_curve,
-    }
-    for name in PLAIN_ATTRIBUTES:
-        if not checks[name](state[name]):
-            raise ValueError(f"{name} cannot be {short(state[name])} in this training run")
-
-
-def _group_sizes(optimizer_state: Mapping[str, Any]) -> list[int]:
-    """Returns the number of parameters in each group of an optimizer. Earlier versions trained each head separately."""
-    return [len(group["params"]) for group in optimizer_state["param_groups"]]
 
 
 def _as_run_here(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:

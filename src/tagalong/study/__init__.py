@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .backend import Backend as Backend
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
-    from .defaults import DefaultMethods as DefaultMethods
     from .defaults import default_methods as default_methods
     from .executors import Chunk as Chunk
     from .executors import Executor as Executor
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from .external_csv import tasks_in_csv as tasks_in_csv
     from .external_csv import verdict_from_csv as verdict_from_csv
     from .finished_run import Run as Run
-    from .finished_run import RunComparison as RunComparison
-    from .finished_run import compare_runs as compare_runs
     from .finished_run import read_run as read_run
     from .learning import LateNetworks as LateNetworks
     from .learning import Learning as Learning
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from .study import Study as Study
     from .summary import MethodSummary as MethodSummary
     from .summary import TaskChange as TaskChange
-    from .text import change_text as change_text
     from .text import label_text as label_text
     from .training_backend import TrainingBackend as TrainingBackend
     from .training_backend import check_backend as check_backend
@@ -72,10 +68,8 @@ _HOMES = {
     "Change": ".verdict",
     "Choice": ".methods",
     "Chunk": ".executors",
-    "RunComparison": ".finished_run",
     "Cost": ".records",
     "Decision": ".methods",
-    "DefaultMethods": ".defaults",
     "Executor": ".executors",
     "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",
@@ -103,11 +97,9 @@ _HOMES = {
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
     "averaged_tasks": ".records",
-    "change_text": ".text",
     "check_backend": ".training_backend",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
-    "compare_runs": ".finished_run",
     "default_methods": ".defaults",
     "interval_half_width": ".uncertainty",
     "label_text": ".text",

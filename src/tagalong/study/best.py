@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tagalong.entries import Entry, EntryError
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, owner_mark, read_document, write_atomic, write_document
+from tagalong.files import open_atomic, read_document, temporary_path, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
     AVERAGES,
@@ -190,7 +190,6 @@ class Best:
         return inputs
 
     def _outputs(self, inputs: Tensor) -> list[dict[str, Tensor]]:
-        """Returns the outputs of each network for the tasks that it serves."""
         found = []
         for network in self.networks:
             like = next(network.parameters(), self.example)
@@ -208,7 +207,7 @@ class Best:
         """
         # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / NETWORKS_FOLDER
-        draft = folder.with_name(f".{NETWORKS_FOLDER}.{owner_mark()}")
+        draft = temporary_path(folder)
         draft.mkdir(parents=True)
         try:
             checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
@@ -240,17 +239,24 @@ class Best:
             UntrustedCodeError: If code from the folder is needed and `trust` is False.
             NetworksFileError: If the folder contains no networks, or they are damaged.
         """
-        while True:
-            before = _folder_inode(Path(out) / NETWORKS_FOLDER)
-            try:
-                best = _read_folder(Path(out), trust)
-            except NetworksFileError:
-                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
-                    raise
-            else:
-                if _folder_inode(Path(out) / NETWORKS_FOLDER) == before:
-                    return best
-            # Another process replaced the folder in the meantime; read it again to avoid mixing two runs.
+        folder = Path(out, NETWORKS_FOLDER) if Path(out, NETWORKS_FOLDER).is_dir() else Path(out)
+        if not (folder.is_dir() and (folder / NETWORKS_FILE).exists()):
+            raise NetworksFileError(
+                "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_FILE} in {out}"
+            )
+        try:
+            return read_document(
+                folder / NETWORKS_FILE,
+                NETWORKS_FORMAT,
+                NETWORKS_VERSION,
+                lambda document: _from_document(document, folder, trust),
+                NetworksFileError,
+                TRAIN_AGAIN,
+            )
+        except ImportError as error:
+            expected = f"{folder} requires code that cannot be imported here ({error})"
+            hint = "start Python where it can be imported, or run the study again"
+            raise NetworksFileError("", expected, hint=hint) from error
 
     def export(self, folder: str | Path) -> list[str]:
         """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
@@ -314,7 +320,6 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """Returns, for each task of a problem, a description of how to convert its outputs to predictions."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())), task.average)
@@ -327,7 +332,7 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
 
     If multiple processes replace the folder at the same time, the last one wins.
     """
-    before = new_folder.with_name(f"{new_folder.name}.before")
+    before = temporary_path(folder)
     while True:
         with suppress(FileNotFoundError):
             folder.rename(before)
@@ -339,33 +344,6 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
                 raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
-
-
-def _folder_inode(folder: Path) -> int | None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return folder.stat().st_ino
-    return None
-
-
-def _read_folder(out: Path, trust: bool) -> Best:
-    folder = out / NETWORKS_FOLDER if (out / NETWORKS_FOLDER).is_dir() else out
-    if not (folder.is_dir() and (folder / NETWORKS_FILE).exists()):
-        raise NetworksFileError(
-            "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_FILE} in {out}"
-        )
-    try:
-        return read_document(
-            folder / NETWORKS_FILE,
-            NETWORKS_FORMAT,
-            (NETWORKS_VERSION,),
-            lambda document: _from_document(document, folder, trust),
-            NetworksFileError,
-            TRAIN_AGAIN,
-        )
-    except ImportError as error:
-        expected = f"{folder} requires code that cannot be imported here ({error})"
-        hint = "start Python where it can be imported, or run the study again"
-        raise NetworksFileError("", expected, hint=hint) from error
 
 
 def _from_document(document: dict[str, Any], folder: Path, trust: bool) -> Best:
@@ -401,7 +379,7 @@ def _read_files(entry: Entry) -> dict[str, Any]:
 
 
 def _check_networks(best: Best) -> None:
-    """Checks that the networks serve the tasks of their groups and accept the inputs that the table makes."""
+    """Checks that the networks serve the tasks of their groups."""
     served = [sorted(group.serves) for group in best.groups]
     if served != [sorted(network.tasks) for network in best.networks]:
         raise EntryError("groups must have one entry per network, which serves the tasks of that network's outputs")
@@ -410,15 +388,10 @@ def _check_networks(best: Best) -> None:
     for name in sorted(averaged_tasks(best.groups)):
         if best._averages[name] is None:
             raise EntryError(f"groups must serve the custom task {name!r} by one network, as it names no average")
-    _check_table(best)
-    outputs = average_answers(best._outputs(best.example), best._averages)
-    for number, task in enumerate(best.tasks):
-        if task.kind == "multiclass" and task.labels and len(task.labels) != outputs[task.name].shape[1]:
-            raise EntryError(f"tasks[{number}].labels must have one label per output, {outputs[task.name].shape[1]}")
+    average_answers(best._outputs(best.example), best._averages)
 
 
 def _as_inputs(rows: Any, example: Tensor) -> Tensor:
-    """Returns rows that are already inputs as a tensor."""
     expected = f"must be an array of inputs with {example.dim()} dimensions, the first of which is the rows"
     try:
         inputs = torch.as_tensor(rows)
@@ -429,16 +402,7 @@ def _as_inputs(rows: Any, example: Tensor) -> Tensor:
     return inputs
 
 
-def _check_table(best: Best) -> None:
-    names, shape = getattr(best.table, "names", None), getattr(best.table, "shape", None)
-    found = (len(names),) if names is not None else shape
-    wanted = tuple(best.example.shape[1:])
-    if found is not None and found != wanted:
-        raise EntryError(f"table must make inputs of the shape {list(wanted)}, found {list(found)}")
-
-
 def _to_document(best: Best) -> dict[str, Any]:
-    """Returns a description of the networks as a JSON document."""
     return {
         "seed": best.seed,
         "tasks": [task.to_document() for task in best.tasks],
@@ -454,12 +418,10 @@ def _to_document(best: Best) -> dict[str, Any]:
 
 
 def _weights_file(index: int) -> str:
-    """Returns the name of the file that contains a network's weights."""
     return f"network-{index + 1}.pt"
 
 
 def _layers_file(index: int) -> str:
-    """Returns the name of the file that contains the pickled layers of a network with user code."""
     return f"network-{index + 1}-layers.pt"
 
 

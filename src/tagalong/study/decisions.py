@@ -249,7 +249,12 @@ def confirm_candidate(
         compared = dict.fromkeys((TOGETHER, verdict.candidate, verdict.copies))
         wanted = [label for label in compared if label and label not in done]
         again = _decide_again(decisions, wanted, left)
-        found += train_choices(backend, _teach_anew(backend, decisions, again) if fresh_teachers else again, left)
+        if fresh_teachers:
+            again = {
+                name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
+                for name, (method, decision) in again.items()
+            }
+        found += train_choices(backend, again, left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -274,21 +279,14 @@ def _decide_again(decisions: Decisions, labels: Sequence[Label], seeds: Sequence
     return copied
 
 
-def _teach_anew(backend: Backend, decisions: Decisions, again: Decisions) -> Decisions:
-    """Trains the teachers of taught networks with the fresh seeds, and lets them teach.
+def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decision) -> Decision:
+    """Trains the teachers of a decision for fresh seeds anew, and lets them teach.
 
     Args:
         backend: the backend that trains the networks.
-        decisions: the decisions of all methods, whose explanations name the teachers.
-        again: some of these decisions for fresh seeds.
+        original: the decision for the original seeds, whose explanation names the teachers.
+        decision: the same decision for the fresh seeds.
     """
-    return {
-        name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
-        for name, (method, decision) in again.items()
-    }
-
-
-def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decision) -> Decision:
     seeds = dict.fromkeys(seed for _, seed in decision.choices)
     _, first = next(iter(original.choices))
     teachers = [read_group(Entry(one), backend.tasks) for one in original.about.get("teachers", ())]

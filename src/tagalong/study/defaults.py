@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tagalong.errors import InvalidInput
 from tagalong.learn import Problem
 
 from .methods import make_method
@@ -71,13 +70,9 @@ def default_budgets(n_tasks: int) -> list[int]:
 def _why_not(name: str, problem: Problem, budgets: Sequence[int]) -> str:
     """Returns why a method with its default options cannot be used for a problem, or an empty string if it can."""
     method, tasks = make_method(name), problem.names
-    if found := method.problems(tasks, problem):
-        return _predicate(found[0])
+    if problems := method.problems(tasks, problem):
+        first = problems[0]  # its subject is the name of the method
+        return first.expected + (f", found {first.found}" if first.found else "")
     if method.budgeted and not method.averages and not any(budget <= len(tasks) for budget in budgets):
         return f"uses at most {len(tasks)} networks, one per task"
     return ""
-
-
-def _predicate(problem: InvalidInput) -> str:
-    """Returns a problem without its subject, which is the name of the method."""
-    return problem.expected + (f", found {problem.found}" if problem.found else "")

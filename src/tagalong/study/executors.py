@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import threading
 import uuid
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.files import owner_mark, write_atomic
 from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
 from tagalong.registry import unknown_name
 
@@ -31,8 +31,6 @@ from .network_result import NetworkResult, pack_result
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
-# The most worker processes on this machine: more only wait for each other, and each of them imports torch.
-WORKERS_PER_CORE, MIN_WORKER_LIMIT, WORKER_GIGABYTES = 4, 64, 0.3
 CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
 
@@ -131,18 +129,14 @@ def device_name(device: str | torch.device) -> str:
         expected = f"must be one of the {number} CUDA devices visible to torch, starting at cuda:0"
         raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
-        _check_device(found)
+        try:
+            torch.zeros(1, device=device).item()
+        except (RuntimeError, AssertionError) as error:
+            reason = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
+            raise InvalidInput(
+                "device", "must be available", f"{str(device)!r} ({reason})", "use 'cpu' or 'auto'"
+            ) from error
     return str(found)
-
-
-def _check_device(device: torch.device) -> None:
-    """Raises an error if this build of torch cannot use the device."""
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        reason = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
-        found = f"{str(device)!r} ({reason})"
-        raise InvalidInput("device", "must be available", found, "use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
@@ -167,7 +161,6 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 
 def _prepare_lessons(problem: Problem, chunk: Chunk) -> tuple[Problem, dict[Job, dict[str, Tensor]]]:
-    """Returns the problem with additional rows, and the targets of networks that are taught."""
     targets: dict[Job, dict[str, Tensor]] = {}
     extended = problem
     for taught, answers in chunk.answers.items():
@@ -257,8 +250,6 @@ class Processes:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
-        if workers is not None:
-            _check_workers(workers)
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:
@@ -271,9 +262,9 @@ class Processes:
         import cloudpickle
 
         self.stop()
-        self._folder = TemporaryDirectory(prefix=f"tagalong-{owner_mark()}-")
+        self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
-        write_atomic(path, cloudpickle.dumps(problem))
+        path.write_bytes(cloudpickle.dumps(problem))
         devices = _worker_devices(device, self._workers)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()
@@ -307,22 +298,14 @@ class Processes:
     def stop(self) -> None:
         if self._pool is not None:
             if self._under_way:  # after an interrupt or an error, do not wait for unfinished results
-                _terminate_workers(self._pool)
+                for process in list((getattr(self._pool, "_processes", None) or {}).values()):
+                    process.terminate()
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
 
 
-def _check_workers(workers: int) -> None:
-    most = max(MIN_WORKER_LIMIT, WORKERS_PER_CORE * (os.cpu_count() or 1))
-    if workers > most:
-        found = f"{workers:.3g}, which would take {WORKER_GIGABYTES * workers:,.0f} GB"
-        hint = "one process per CPU core, the default, is usually fastest"
-        raise InvalidInput("workers", f"must be at most {most} on this machine", found, hint)
-
-
 def _worker_devices(device: str, workers: int | None) -> list[str]:
-    """Returns the device that each worker uses."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
@@ -345,11 +328,6 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _terminate_workers(pool: ProcessPoolExecutor) -> None:
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        process.terminate()
-
-
 def _start_worker(problem_path: Path, free_devices: Any) -> None:
     import cloudpickle
 
@@ -358,13 +336,14 @@ def _start_worker(problem_path: Path, free_devices: Any) -> None:
     )  # Ctrl-C reaches all processes; the main process terminates the workers
     parent = multiprocessing.parent_process()
     if parent is not None:  # workers must exit even if the main process is killed
-        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent, problem_path.parent), daemon=True).start()
     torch.set_num_threads(1)
     _worker.update(problem=cloudpickle.loads(problem_path.read_bytes()), device=free_devices.get())
 
 
-def _exit_with_parent(parent: Any) -> None:
+def _exit_with_parent(parent: Any, temporary_folder: Path) -> None:
     parent.join()
+    shutil.rmtree(temporary_folder, ignore_errors=True)  # left behind if the main process was killed
     os._exit(1)
 
 
@@ -444,7 +423,6 @@ class Ray:
 
 
 def _train_on_ray(pickled_problem: bytes, run_id: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
-    """Trains a chunk on a Ray worker."""
     import torch
     from ray import cloudpickle
 

@@ -65,7 +65,6 @@ class ExportedNetworks:
         }
 
     def _member_outputs(self, inputs: Tensor) -> dict[str, list[Tensor]]:
-        """Returns the outputs of every network that serves a task."""
         found: dict[str, list[Tensor]] = {}
         for network in self.networks:
             for task, outputs in network(inputs).items():

@@ -114,7 +114,11 @@ class ExternalStudy:
         if self.out is not None:
             with locked(self.out):
                 if has_plan(self.out):
-                    run = self._read_run_with_same_plan(run)
+                    saved = self._read(self.out)
+                    if json.dumps(saved.document) != json.dumps(run.document):
+                        found = f"a different plan in {self.out}"
+                        raise InvalidInput("out", "must contain the results of this plan", found, "use a new folder")
+                    run = saved
                 else:
                     write_run(self.out, run.request, run.document, run.known.values())
                 self._seen = file_signature(self.out)
@@ -205,26 +209,20 @@ class ExternalStudy:
     @property
     def _open(self) -> ExternalRun:
         """The plan and all results so far, including those that other processes have added to the folder."""
-        signature = None if self.out is None else file_signature(self.out)
-        if self._run is None and signature is None:
-            self.plan()
-        elif signature is not None and signature != self._seen:
+        if self.out is not None and (signature := file_signature(self.out)) not in (None, self._seen):
             if self._run is None:
-                self._run = self._read()
+                self._run = self._read(self.out)
             else:
-                self._run.known |= read_results(self._folder, self._run.request, self._run.known)
+                self._run.known |= read_results(self.out, self._run.request, self._run.known)
             self._seen = signature
+        if self._run is None:
+            self.plan()
         assert self._run is not None
         return self._run
 
-    @property
-    def _folder(self) -> Path:
-        assert self.out is not None
-        return self.out
-
-    def _read(self) -> ExternalRun:
-        request = read_plan(self._folder)
-        run = ExternalRun(request, read_results(self._folder, request, {}))
+    def _read(self, out: Path) -> ExternalRun:
+        request = read_plan(out)
+        run = ExternalRun(request, read_results(out, request, {}))
         found = request.tasks
         if found != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
@@ -232,18 +230,9 @@ class ExternalStudy:
         saved = request.targets
         if self._targets is not None and (saved is None or saved.document != self._targets.document):
             raise InvalidInput(
-                "targets", "must be those of the study in this folder", f"others in {self.out}", "use a new folder"
+                "targets", "must be those of the study in this folder", f"others in {out}", "use a new folder"
             )
         return run
-
-    def _read_run_with_same_plan(self, run: ExternalRun) -> ExternalRun:
-        """Reads the run in this folder and checks that it has the same plan."""
-        saved = self._read()
-        if json.dumps(saved.document) != json.dumps(run.document):
-            raise InvalidInput(
-                "out", "must contain the results of this plan", f"a different plan in {self.out}", "use a new folder"
-            )
-        return saved
 
     def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
         given = as_names([tasks] if isinstance(tasks, str) else tasks)
@@ -370,6 +359,5 @@ class ExternalRun:
 def _constant_p_values(
     records: Sequence[Record], backend: ExternalBackend, targets: ExternalTargets
 ) -> dict[str, float]:
-    """Compares the networks that may be recommended with constants, on the validation rows, as `Study` does."""
     groupings = [[backend.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)]
     return constant_p_values(groupings, targets.constant_rows("val"))

@@ -6,7 +6,6 @@ the `told` folder.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,23 +20,20 @@ from tagalong.entries import Entry
 from tagalong.files import (
     pack_arrays,
     read_document,
-    read_regular_file,
     report_damage,
     unpack_arrays,
     write_atomic,
     write_document,
 )
-from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.score import Score
 
 from .external_backend import ExternalResult
 from .external_results import check_told_predictions, diverged_result, job_hash
-from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts, read_flat_parts, read_targets
-from .methods import Method, make_method
+from .external_targets import ExternalTargets, Parts, flatten_parts, read_flat_parts, read_targets
+from .methods import make_method
 from .network_result import NetworkResult
-from .planning import PlannedGroups, PlanRequest, TrainingPlan
-from .records import read_group, read_label
+from .planning import PlanRequest, TrainingPlan
 from .study_request import StudyRequest
 
 FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
@@ -102,7 +98,7 @@ def read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkRes
 
 
 def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: parse(Entry(document)), hint=REPLAN_HINT)
+    return read_document(out / FILE, FORMAT, VERSION, lambda document: parse(Entry(document)), hint=REPLAN_HINT)
 
 
 def _read_request(plan: Entry, out: Path) -> PlanRequest:
@@ -110,46 +106,27 @@ def _read_request(plan: Entry, out: Path) -> PlanRequest:
     if not tasks:
         raise plan["tasks"].error("must not be empty")
     affinities = {}
-    for method, file in _optional_mapping(plan, "affinities").items():
+    for method, file in plan["affinities"].mapping().items():
         affinities[method] = Affinity.load(_told_file(out, file))
         if not set(affinities[method].tasks) >= set(tasks):
             raise file.error("must be an affinity between the tasks of the plan")
-    options = {name: _plain(given) for name, given in _optional_mapping(plan, "options").items()}
-    planned: dict[str, dict[int | None, tuple[Group, ...]]] = {}
-    for one in plan["groupings"].entries():
-        method, budget = read_label(one)
-        groups = tuple(read_group(group, tasks) for group in one["groups"].entries())
-        planned.setdefault(method, {})[budget] = groups
-    methods: list[Method] = [
-        # Earlier versions stored the groups selected from an affinity, but not the affinity itself.
-        PlannedGroups(name, planned[name])
-        if name in ("tag", "cs") and name not in affinities
-        else make_method(name, options)
-        for name in plan["methods"].names()
-    ]
+    options = {name: dict(given.value) for name, given in plan["options"].mapping().items()}
+    methods = tuple(make_method(name, options) for name in plan["methods"].names())
     budgets = tuple(budget.integer(1) for budget in plan["budgets"].entries())
     seeds = tuple(seed.integer(0) for seed in plan["seeds"].some())
     if len(set(seeds)) < len(seeds):
         raise plan["seeds"].error("must be distinct")
     targets = plan.get("targets").optional(lambda entry: _read_saved_targets(out, entry, tasks))
-    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds), affinities, options, targets)
+    return PlanRequest(tasks, StudyRequest(methods, budgets, seeds), affinities, options, targets)
 
 
 def _read_saved_targets(out: Path, entry: Entry, tasks: Sequence[str]) -> ExternalTargets:
     path = out / _archive_name("targets", entry["checksum"].text())
     with report_damage(path, hint=REPLAN_HINT):
-        targets = read_targets(entry, unpack_arrays(read_regular_file(path)))
+        targets = read_targets(entry, unpack_arrays(path.read_bytes()))
     if [task.name for task in targets.tasks] != list(tasks):
         raise entry["tasks"].error(f"must be the tasks {', '.join(tasks)}")
     return targets
-
-
-def _plain(entry: Entry) -> dict[str, Any]:
-    return {name: one.value for name, one in entry.mapping().items()}
-
-
-def _optional_mapping(entry: Entry, name: str) -> dict[str, Entry]:
-    return entry.get(name).optional(Entry.mapping) or {}
 
 
 def plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
@@ -173,7 +150,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
         **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
         "val": _scores_document(result.val),
         "test": _scores_document(result.test),
-        "halves": {task: [_none_if_not_finite(loss) for loss in pair] for task, pair in result.halves.items()},
+        "halves": dict(result.halves),
         "steps": result.steps,
         "seconds": result.seconds,
         "parameters": result.parameters,
@@ -182,7 +159,7 @@ def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
 
 
 def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [_none_if_not_finite(score.loss), _none_if_not_finite(score.error)] for task, score in scores.items()}
+    return {task: [score.loss, score.error] for task, score in scores.items()}
 
 
 def _read_result(
@@ -201,19 +178,15 @@ def _read_result(
         return job, diverged_result(job, *costs)
     rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
     val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
-    halves = {task: _read_pair(pair) for task, pair in _optional_mapping(entry, "halves").items()}
+    halves = {task: _read_pair(pair) for task, pair in entry["halves"].mapping().items()}
     scored = {task: replace(score, rows=rows.get(task)) for task, score in test.items()}
     return job, NetworkResult(job, val, scored, *costs, halves=halves)
 
 
 def _read_predictions(out: Path, entry: Entry, job: Job) -> Parts:
-    checksum = entry.text()
-    path = out / _archive_name(job_hash(job), checksum)
+    path = out / _archive_name(job_hash(job), entry.text())
     with report_damage(path, hint=REPLAN_HINT):
-        arrays = unpack_arrays(read_regular_file(path))
-        if arrays_checksum(arrays) != checksum:
-            raise ValueError("the checksum does not match")
-        return read_flat_parts(arrays, job.tasks)
+        return read_flat_parts(unpack_arrays(path.read_bytes()), job.tasks)
 
 
 def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
@@ -240,7 +213,7 @@ def _told_file(out: Path, file: Entry) -> Path:
 def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
     path = _told_file(out, file)
     with report_damage(path, hint=REPLAN_HINT):
-        archive = unpack_arrays(read_regular_file(path))
+        archive = unpack_arrays(path.read_bytes())
         return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
 
 
@@ -272,7 +245,3 @@ def _write_rows(out: Path, result: NetworkResult) -> str | None:
         named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
         write_atomic(out / name, pack_arrays(named_rows, compress=True))
     return name
-
-
-def _none_if_not_finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -129,13 +129,11 @@ def _row_losses(
             return {}
     lengths = {values.shape for values in rows.values()}
     if len(lengths) > 1 or any(len(shape) != 1 or not shape[0] for shape in lengths):
-        problems.append(InvalidInput(argument, expected, " and ".join(sorted(map(_shape_text, lengths)))))
+        problems.append(
+            InvalidInput(argument, expected, " and ".join(sorted(f"an array of shape {shape}" for shape in lengths)))
+        )
         return {}
     return rows
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]} losses" if len(shape) == 1 else f"an array of shape {shape}"
 
 
 def _by_task(problems: list[InvalidInput], argument: str, given: Any, tasks: Sequence[str]) -> dict[str, Any]:

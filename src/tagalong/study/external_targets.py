@@ -198,7 +198,6 @@ def check_predictions(
 def _fit_predictions(
     task: Task, place: str, part: str, values: NDArray[np.float64], targets: ExternalTargets
 ) -> tuple[NDArray[np.float64], list[InvalidInput]]:
-    """Returns predictions in the shape of the outputs, with their problems."""
     labels = targets.labels[part][task.name]
     shape = (len(labels), task.classes) if task.kind == "multiclass" else labels.shape
     if values.shape == (*shape, 1):
@@ -312,8 +311,6 @@ def arrays_checksum(arrays: Arrays) -> str:
 def read_targets(entry: Entry, arrays: Arrays) -> ExternalTargets:
     """Reads and checks targets from `ExternalTargets.document` and the arrays of its labels."""
     tasks = [_read_task(one) for one in entry["tasks"].some()]
-    if arrays_checksum(arrays) != entry["checksum"].text():
-        raise ValueError("the checksum does not match")
     return check_targets(tasks, read_flat_parts(arrays, [task.name for task in tasks]), entry["logits"].flag())
 
 

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
-class Latency:
-    """The duration of a forward pass in seconds, for one row and for a batch of `rows` rows."""
-
-    one: float
-    batch: float
-    rows: int
-
-
-def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
-    """Returns the median duration of a forward pass in evaluation mode on the inputs' device.
+def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> float:
+    """Returns the median duration of a forward pass in seconds, in evaluation mode on the inputs' device.
 
     Args:
         network: the network to time. The network's training mode is restored afterward.
-        inputs: a full batch of rows.
+        inputs: the rows of a pass.
         repeats: the number of timed passes.
         warm_up: the number of untimed warm-up passes.
     """
+    clock = _cuda_seconds if inputs.is_cuda else _cpu_seconds
     mode = network.training
     network.eval()
     try:
         with torch.inference_mode():
-            one, batch = (_median_seconds(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
+            seconds = [clock(network, inputs) for _ in range(warm_up + repeats)]
     finally:
         network.train(mode)
-    return Latency(one, batch, len(inputs))
-
-
-def _median_seconds(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
-    for _ in range(warm_up):
-        network(rows)
-    clock = _cuda_seconds if rows.is_cuda else _cpu_seconds
-    return median(clock(network, rows) for _ in range(repeats))
+    return median(seconds[warm_up:])
 
 
 def _cpu_seconds(network: nn.Module, rows: Tensor) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tagalong.errors import pluralize
 from tagalong.rendering import TextTable, format_duration, wrap
 
 from .records import TOGETHER
+from .summary import mean
 from .text import percent
 from .verdict_text import Answer, has_groups, recommendation
 
@@ -99,7 +100,6 @@ def describe_networks(found: BudgetResult) -> str:
 
 
 def _change_text(change: Change | None) -> str:
-    """Formats a change and its interval in as few characters as possible."""
     if change is None:
         return ""
     if change.low is None or change.high is None:
@@ -119,20 +119,15 @@ def _legend(verdict: Verdict, width: int) -> list[str]:
 
 
 def _answers(results: Results) -> Iterator[tuple[str, str]]:
-    """Returns the answers to the questions that a newcomer asks, each with its name."""
     verdict = results.verdict()
     learnt, long_enough, worth_it, groups = verdict.answers()
-    yield "Worth it?", _sentence(worth_it.answer, recommendation(verdict))
+    yield "Worth it?", f"{worth_it.answer} {recommendation(verdict)}"
     yield "Groups?", _groups_matter(verdict, groups)
-    yield "Learnt?", _sentence(learnt.answer, learnt.detail)
+    yield "Learnt?", f"{learnt.answer} {learnt.detail}"
     if long_enough.answer == "No.":
         yield "Epochs?", f"Too few. {long_enough.detail}"
     if cost := _cost_sentence(results):
         yield "Cost", cost
-
-
-def _sentence(answer: str, detail: str) -> str:
-    return f"{answer} {detail}"
 
 
 def _groups_matter(verdict: Verdict, answer: Answer) -> str:
@@ -140,7 +135,7 @@ def _groups_matter(verdict: Verdict, answer: Answer) -> str:
     several = {budget: found for budget, found in verdict.by_budget.items() if budget > 1}
     if not several or len(verdict.candidate_groups) != 1 or verdict.nothing_learnt:
         repeated = answer.detail.startswith(answer.answer.rstrip("."))
-        return answer.detail if repeated else _sentence(answer.answer, answer.detail)
+        return answer.detail if repeated else f"{answer.answer} {answer.detail}"
     grouped = {budget: found for budget, found in several.items() if has_groups(found.groups)}
     if not grouped:
         return _without_groups(several)
@@ -156,7 +151,6 @@ def _groups_matter(verdict: Verdict, answer: Answer) -> str:
 
 
 def _without_groups(several: Mapping[int, BudgetResult]) -> str:
-    """Returns what the best ways of using several networks are if none of them has groups."""
     if all(found.kind == "copies" for found in several.values()):
         return f"No. With {_either(several)} networks, copies are the best way found."
     changes = [change for found in several.values() if (change := _change_from_copies(found))]
@@ -170,16 +164,10 @@ def _either(budgets: Iterable[int]) -> str:
 
 
 def _cost_sentence(results: Results) -> str:
-    """Returns how many networks were trained for the whole study, and how long that took."""
     spent = results.settings.get("spent") or {}
     networks, steps, seconds = (spent.get(name) or 0 for name in ("networks", "steps", "seconds"))
     if not networks:
         return ""
     sentence = f"{pluralize(networks, 'network')} trained in {format_duration(seconds)}"
-    plain = _mean_steps(results)
-    return f"{sentence}, as many steps as {steps / plain:.0f} plain ones." if plain and steps else f"{sentence}."
-
-
-def _mean_steps(results: Results) -> float:
-    steps: Sequence[int] = [record.training.steps for record in results.records_of(TOGETHER)]
-    return sum(steps) / len(steps) if steps else 0.0
+    plain = mean([record.training.steps for record in results.records_of(TOGETHER)])
+    return f"{sentence}, as many steps as {steps / plain:.0f} plain ones." if plain > 0 and steps else f"{sentence}."

@@ -271,7 +271,6 @@ def _differs_between_seeds(decision: Decision) -> bool:
 
 
 def _jobs_of_decision(backend: ExternalBackend, decision: Decision) -> list[Job]:
-    """Returns the networks that a decision needs."""
     return [backend.group_job(group, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups]
 
 
@@ -307,7 +306,6 @@ def _disable_measuring(
 
 
 def _methods_using(affinities: Sequence[Affinity]) -> tuple[str, ...]:
-    """Returns the methods that use these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
     return tuple(method for method in ESTIMATORS if method in found)
 
@@ -334,7 +332,6 @@ def _task_names(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> 
 
 
 def _training_problems(name: str, options: Options | None, averages: bool) -> list[InvalidInput]:
-    """Returns the reasons why a method cannot be used with networks trained elsewhere."""
     try:
         method = make_method(name, options)
         effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None

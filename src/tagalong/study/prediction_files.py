@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, did_you_mean, raise_problems
-from tagalong.files import read_regular_file, report_damage, unpack_arrays
+from tagalong.files import report_damage, unpack_arrays
 from tagalong.learn import Columns, Task, read_columns
 from tagalong.tabular import TableError
 
@@ -42,7 +42,7 @@ def read_parts(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, NDArray[
 
 def _read_archive(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, NDArray[np.float64]]]:
     with report_damage(path, TableError, "save plain arrays with numpy.savez"):
-        arrays = unpack_arrays(read_regular_file(path))
+        arrays = unpack_arrays(path.read_bytes())
     names = {f"{part}_{task}": (part, task) for part in PARTS for task in tasks}
     unknown = [name for name in arrays if name not in names]
     problems = [_unknown(path, "an array", name, did_you_mean(name, names)) for name in unknown]

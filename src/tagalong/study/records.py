@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Label = tuple[str, int | None]  # a method and its budget
 GROUPINGS_FORMAT = "tagalong-groupings"  # the format name in `groupings.json`
-NETWORKS_FORMAT, NETWORKS_VERSION = "tagalong-networks", 3  # earlier versions pickled every network
+NETWORKS_FORMAT, NETWORKS_VERSION = "tagalong-networks", 3
 NETWORKS_FOLDER, NETWORKS_FILE = "networks", "networks.json"
 TRAIN_AGAIN = "run the study again, which trains only what is missing"
 TOGETHER: Label = ("mtl", None)  # the baseline of every comparison
@@ -167,11 +167,6 @@ class ProblemInfo:
     def to_document(self) -> dict[str, Any]:
         """Converts the description to a JSON document."""
         return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> ProblemInfo:
-        """Creates a description from a document created by `to_document`."""
-        return read_problem_info(Entry(dict(document), "problem"))
 
 
 def read_problem_info(entry: Entry) -> ProblemInfo:

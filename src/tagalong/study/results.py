@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import disclaimer
-from tagalong.entries import Entry, EntryError
-from tagalong.errors import InvalidInput, pluralize, raise_problems
+from tagalong.entries import Entry
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag, terminal_width, wrap
@@ -30,7 +30,7 @@ from .records import (
     read_label,
     read_problem_info,
 )
-from .search_log import SearchLog, check_search_log
+from .search_log import SearchLog
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
     HEADINGS,
@@ -80,9 +80,6 @@ class Results:
         out: the folder of the run, which contains the recommended networks.
         learning: what is known about how well networks learned. If None, every task counts in the verdict.
 
-    Raises:
-        InvalidInput: If there are no records, if two records have the same method, budget and seed, or if a record
-            lacks a validation or test score for some task.
     """
 
     def __init__(
@@ -102,24 +99,6 @@ class Results:
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
         self.learning = learning or Learning()
-        raise_problems(self._find_problems())
-
-    def _find_problems(self) -> list[InvalidInput]:
-        if not self.records:
-            return [InvalidInput("records", "must contain at least one record", "none")]
-        problems, seen = [], set()
-        for record in self.records:
-            label = (record.method, record.budget, record.seed)
-            for part in ("val", "test"):
-                tasks = set(getattr(record, part))
-                if tasks != set(self.problem.tasks):
-                    wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
-                    expected = f"{label} must have one {part} score per task"
-                    problems.append(InvalidInput("`records`:", expected, f"missing or unknown tasks: {wrong}"))
-            if label in seen:
-                problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
-            seen.add(label)
-        return problems
 
     def table(self) -> list[MethodSummary]:
         """Summarizes each method and budget, averaged over seeds.
@@ -295,7 +274,7 @@ class Results:
         return read_document(
             file,
             FORMAT,
-            (VERSION,),
+            VERSION,
             lambda document: _from_document(document, file.parent),
             ResultsFileError,
             "run the study again",
@@ -381,14 +360,17 @@ def _from_document(document: Mapping[str, Any], out: Path) -> Results:
     whole = Entry(dict(document))
     problem = read_problem_info(whole["problem"])
     _check_settings(whole["settings"])
-    return Results(
+    results = Results(
         [_read_record(entry, problem.tasks) for entry in whole["records"].some()],
         problem=problem,
         noise=_read_noise(whole["noise"]),
         settings=document["settings"],
         out=out,
-        learning=whole.get("learning").optional(lambda entry: read_learning(entry, problem.tasks)),
+        learning=read_learning(whole["learning"], problem.tasks),
     )
+    if results.search_log is not None:
+        results.search_log.to_text()  # which a damaged log does not survive
+    return results
 
 
 def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
@@ -404,7 +386,6 @@ def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
 
 
 def _read_noise(entry: Entry) -> RowNoise:
-    """Reads and checks the noise of the test rows. Older runs only know that of the recipe."""
     found: dict[str, dict[Label, float]] = {kind: {} for kind in NOISE_FIELDS}
     for one in entry.entries():
         for kind, name in NOISE_FIELDS.items():
@@ -414,20 +395,11 @@ def _read_noise(entry: Entry) -> RowNoise:
 
 
 def _check_settings(settings: Entry) -> None:
-    """Checks the settings that results and reports use; the others are only shown."""
+    """Checks the settings that change what results say; the others are only shown."""
     settings.get("price_per_hour").optional(lambda price: price.number(0))
-    settings.get("spent").optional(read_cost)
-    settings.get("command").optional(Entry.entries)
-    for note in settings.get("notes").optional(Entry.entries) or ():
-        note.text()
-    for name in ("recipe", "versions", "options"):
-        settings.get(name).optional(Entry.mapping)
-    given = settings.mapping()
-    for seeds in (given[name] for name in ("confirming_seeds", "diverged_seeds") if name in given):
-        for seed in seeds.entries():
+    for name in ("confirming_seeds", "diverged_seeds"):
+        for seed in settings.get(name).optional(Entry.entries) or ():
             seed.integer(0)
-    if "decisions" in given and "auto" in given["decisions"].mapping():
-        check_search_log(given["decisions"]["auto"])
 
 
 def _record_document(record: Record) -> dict[str, Any]:
@@ -473,18 +445,10 @@ def _read_record(entry: Entry, tasks: Sequence[str]) -> Record:
 
 
 def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
-    scores = {
-        task: Score(score["loss"].number_or_nan(), score["error"].number_or_nan())
-        for task, score in entry.mapping().items()
-    }
-    if set(scores) != set(tasks):
-        wrong = ", ".join(map(repr, sorted(set(scores) ^ set(tasks))))
-        raise EntryError(f"{entry.place} must have a score for each task and no other, but does not for: {wrong}")
-    return {task: scores[task] for task in tasks}
+    return {task: Score(entry[task]["loss"].number_or_nan(), entry[task]["error"].number_or_nan()) for task in tasks}
 
 
 def _to_html(results: Results) -> str:
-    """Formats the verdict and a table of methods and budgets as HTML."""
     summaries = results.table()
     rows = [method_cells(summary) for summary in summaries]
     filled = filled_columns(rows)
@@ -494,9 +458,6 @@ def _to_html(results: Results) -> str:
     )
     parts = [methods, tag("small", " ".join(legend(summaries)))]
     if any(summary.label == TOGETHER for summary in summaries):
-        parts.insert(0, tag("p", *_with_line_breaks(str(results.verdict()))))
+        lines = str(results.verdict()).splitlines()
+        parts.insert(0, tag("p", *(part for line in lines for part in (line, tag("br")))))
     return join(parts)
-
-
-def _with_line_breaks(text: str) -> list[object]:
-    return [part for line in text.splitlines() for part in (line, tag("br"))]

@@ -17,15 +17,13 @@ from typing import Any
 from tagalong._version import OWN_PACKAGES, __version__
 from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, describe_unwritten, read_document, write_document
+from tagalong.files import describe_unwritten, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
 from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
-WRITTEN_FILES = ("run.log", "settings.json", "affinity.json", "groupings.json", "results.json", "report.html")
-WRITTEN_FOLDERS = ("networks", "partial")
 EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -59,43 +57,22 @@ def check_store(out: Path) -> None:
     """Raises a StoreError if the networks in this folder cannot be used."""
     path = out / "run.sqlite"
     if path.exists():
-        Store(path, verify=False).close()
+        Store(path).close()
 
 
 def check_folder(out: Path, fingerprint: str) -> None:
     """Raises an error if this folder cannot be used for a problem with this fingerprint."""
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", "must be a folder", f"the file {out}")
-    _check_obstacles(out)
     check_store(out)
     path = out / "settings.json"
     if not path.exists():
         return
-    try:
-        other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
-    except DocumentError as error:
-        if error.expected.startswith("must have version"):
-            raise
-        hint = "choose another folder, or remove the file"
-        raise InvalidInput("`out`:", f"{path} does not contain the settings of a run", hint=hint) from error
+    other, name = read_document(path, FORMAT, VERSION, _problem_identity, hint="choose another folder, or remove it")
     if other != fingerprint:
         conflict = f"{out} contains a run on a different problem or different data"
         details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
-
-
-def _check_obstacles(out: Path) -> None:
-    """Raises an error if something other than a file or folder of a run is in its place, before anything is trained."""
-    for path in (*(out / name for name in WRITTEN_FILES), *(out / "partial").glob("*.pt")):
-        if path.exists() and not path.is_file():
-            raise _obstacle(path, "must be a file", "a folder" if path.is_dir() else "a pipe or device")
-    for name in WRITTEN_FOLDERS:
-        if (out / name).exists() and not (out / name).is_dir():
-            raise _obstacle(out / name, "must be a folder", "a file")
-
-
-def _obstacle(path: Path, expected: str, found: str) -> InvalidInput:
-    return InvalidInput("`out`:", f"{path} {expected}", found, "remove it, or choose another folder")
 
 
 def check_no_external_study(out: Path) -> None:
@@ -119,6 +96,10 @@ def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the settings of a run and returns them."""
+    packages = {}
+    for package in RECORDED_PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[package] = version(package)
     path = out / "settings.json"
     document = {
         "problem": {
@@ -132,52 +113,19 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         **request,
         "command": sys.argv,
         "git": _git_commit(),
-        "versions": {"tagalong": __version__, "python": platform.python_version()} | _package_versions(),
+        "versions": {"tagalong": __version__, "python": platform.python_version()} | packages,
         "machine": platform.platform(),
     }
     write_document(path, FORMAT, VERSION, document, default=repr)
-    return read_document(path, FORMAT, (VERSION,), dict)
-
-
-def _package_versions() -> dict[str, str]:
-    found = {package: _package_version(package) for package in RECORDED_PACKAGES}
-    return {package: number for package, number in found.items() if number is not None}
-
-
-def _package_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    return read_document(path, FORMAT, VERSION, dict)
 
 
 def _git_commit() -> str | None:
-    """Returns the current Git commit of the working directory, or None if it is not in a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-class _LogFile(logging.FileHandler):
-    """Appends log messages to a file; reports only the first failure, instead of printing a traceback for each."""
-
-    def __init__(self, path: Path, unwritten: list[str]) -> None:
-        super().__init__(path, encoding="utf-8")
-        self._path, self._unwritten, self._failed = path, unwritten, False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif not self._failed:
-            self._failed = True
-            self._unwritten.append(describe_unwritten(self._path, error))
-
-    def close(self) -> None:
-        with suppress(OSError):  # of messages that could not be written
-            super().close()
 
 
 @contextmanager
@@ -187,7 +135,13 @@ def log_to_file(path: Path) -> Iterator[list[str]]:
     Yields a list, to which a sentence is added if the file cannot be written.
     """
     unwritten: list[str] = []
-    handler = _LogFile(path, unwritten)
+
+    def report_failure(record: logging.LogRecord) -> None:
+        if not unwritten:  # once, instead of a traceback for each message
+            unwritten.append(describe_unwritten(path, sys.exc_info()[1] or OSError()))
+
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.handleError = report_failure  # type: ignore[method-assign]
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
     for own in levels:
@@ -200,7 +154,8 @@ def log_to_file(path: Path) -> Iterator[list[str]]:
         for own, level in levels.items():
             own.setLevel(level)
             own.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # of messages that could not be written
+            handler.close()
 
 
 def write_run_report(out: Path) -> str | None:
@@ -217,13 +172,9 @@ def write_run_report(out: Path) -> str | None:
     except Exception as error:
         with suppress(OSError):
             page.unlink(missing_ok=True)  # the report of an earlier run would show outdated results
-        sentence = _describe_lost_report(page, error)
+        sentence = f"{describe_unwritten(page, error)}; the results are safe, so try `tagalong report {out}`"
+        if isinstance(error, OSError) and error.filename is not None and str(error.filename) != str(page):
+            sentence = f"{page} could not be written: {error.filename}: {error.strerror}"  # a file that it is made from
         logger.error(sentence, exc_info=not isinstance(error, OSError))
         return sentence
     return None
-
-
-def _describe_lost_report(page: Path, error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None and str(error.filename) != str(page):
-        return f"{page} could not be written: {error.filename}: {error.strerror}"  # a file that it is made from
-    return f"{describe_unwritten(page, error)}; the results are safe, so try `tagalong report {page.parent}`"

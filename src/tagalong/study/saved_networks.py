@@ -6,7 +6,6 @@ import copy
 import importlib
 import io
 import pickle
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
@@ -18,9 +17,10 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from tagalong._version import is_own_module
 from tagalong.errors import first_few
-from tagalong.files import DocumentError, checksum, read_regular_file, report_damage, write_atomic
+from tagalong.files import DocumentError, checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
+from .network_result import load_restricted, unpack_tensors
 from .records import TRAIN_AGAIN
 
 # Modules whose layers and functions a pickle may contain; loading them runs no code from the file.
@@ -47,17 +47,7 @@ def load_tensors(path: Path, expected: str) -> Any:
     """Reads tensors from a file and verifies its checksum; never runs code from the file."""
     content = _read_verified(path, expected)
     with report_damage(path, NetworksFileError, TRAIN_AGAIN):
-        return _load_restricted(content, "tensors", map_location="cpu")
-
-
-def _load_restricted(content: bytes, allowed: str, **options: Any) -> Any:
-    """Reads what torch's restricted unpickler allows. Otherwise, torch would advise users to lift the restriction."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about plain pickles
-        try:
-            return torch.load(io.BytesIO(content), weights_only=True, **options)
-        except pickle.UnpicklingError:
-            raise ValueError(f"it contains more than {allowed}") from None
+        return unpack_tensors(content)
 
 
 def save_layers(network: Network, path: Path) -> str:
@@ -95,7 +85,7 @@ def load_layers(path: Path, expected: str, trust: bool) -> Network:
             hint = "if you trust whoever made it, pass `trust=True`"
             raise UntrustedCodeError(str(path), message, hint=hint)
         with report_damage(path, NetworksFileError, TRAIN_AGAIN), safe_globals(list(found.values())):
-            network = _load_restricted(content, "layers of torch.nn and tagalong")
+            network = load_restricted(content, "layers of torch.nn and tagalong")
     if not isinstance(network, Network):
         raise NetworksFileError(str(path), "must contain a network", type(network).__name__, TRAIN_AGAIN)
     return network
@@ -124,14 +114,10 @@ def _find_allowed(name: str) -> Any:
 
 
 def _read_verified(path: Path, expected: str) -> bytes:
-    try:
-        content = read_regular_file(path)
-    except FileNotFoundError:
-        raise NetworksFileError(str(path), "is missing", hint=TRAIN_AGAIN) from None
-    except OSError as error:
-        raise NetworksFileError(str(path), f"cannot be read: {error.strerror}") from error
-    if checksum(content) != expected:
-        raise NetworksFileError(str(path), "is damaged: its checksum does not match", hint=TRAIN_AGAIN)
+    with report_damage(path, NetworksFileError, TRAIN_AGAIN):
+        content = path.read_bytes()
+        if checksum(content) != expected:
+            raise ValueError("its checksum does not match")
     return content
 
 

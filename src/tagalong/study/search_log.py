@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from tagalong.entries import Entry
 from tagalong.errors import pluralize
 from tagalong.group import Group
 from tagalong.rendering import wrap
@@ -20,7 +19,6 @@ from .text import WIDTH, percent
 
 MAX_CURVE_POINTS = 6  # points of the curve shown in a line of text
 NO_BREAK_SPACE = "\u00a0"
-KINDS = ("copy", "set", "student", "wide", "tabm")
 COMPARED_WITH_COPIES = ("student", "wide", "tabm")
 POOLS = {
     "copies": "copies only",
@@ -139,7 +137,6 @@ class SearchLog:
         return f"auto spent {spent} on {self._networks_text()}{lost}{measuring}."
 
     def _networks_text(self) -> str:
-        """Describes the trained networks by their kinds, or by their sets of tasks if the kinds are unknown."""
         kinds = Counter(one.kind for one in self.trainings)
         if not kinds or None in kinds:
             return f"{len({one.tasks for one in self.trainings})} sets of tasks, including the set of all tasks"
@@ -202,74 +199,6 @@ class SearchLog:
         return "\n".join(lines)
 
 
-def check_search_log(about: Entry) -> None:
-    """Checks a log that was read from a file."""
-    if not about.get("steps").optional(Entry.entries):
-        return  # nothing was searched
-    about["effort"].number(0)
-    about["spent"].number(0)
-    for name in ("measuring", "overhead"):
-        about.get(name).optional(lambda value: value.number(0))
-    about.get("one_network_per_task").optional(Entry.text)
-    about.get("no_wider_networks").optional(Entry.text)
-    for teacher in about.get("teachers").optional(Entry.entries) or ():
-        _check_teacher(teacher)
-    chosen = about["chosen"].mapping()
-    for budget, found in chosen.items():
-        if not budget.isdecimal():
-            raise found.error("must be named by its budget")
-        if found["expected"].optional(Entry.number):
-            found["doubt"].number(0)
-        _check_pools(found)
-    for step in about["steps"].entries():
-        step["spent"].number(0)
-        best = step["best"]
-        for budget in chosen:
-            best[budget].number()
-        for budget in best.mapping():
-            if budget not in chosen:
-                raise best.error("must have the same budgets as `chosen`")
-        for trained in step["trained"].entries():
-            _check_training(trained)
-
-
-def _check_pools(found: Entry) -> None:
-    pools = found.get("alternatives").optional(Entry.mapping) or {}
-    for name, expected in pools.items():
-        if name not in POOLS:
-            raise expected.error(f"must be named by its pool, {' or '.join(map(repr, POOLS))}")
-        expected.number()
-    if found.get("pool").value is not None and found["pool"].choice(POOLS) not in pools:
-        raise found["pool"].error("must be one of the `alternatives`")
-
-
-def _check_teacher(teacher: Entry) -> None:
-    trains = teacher["trains"].names()
-    if not set(teacher["serves"].names()) <= set(trains):
-        raise teacher["serves"].error("must contain only tasks in `trains`")
-    teacher.get("copy").optional(lambda copy: copy.integer(0))
-    teacher.get("size").optional(lambda size: size.integer(1))
-    teacher.get("network").optional(Entry.name)
-
-
-def _check_training(trained: Entry) -> None:
-    tasks = trained["tasks"].names()
-    kind = trained.get("kind").optional(lambda value: value.choice(KINDS))
-    if kind == "student":
-        if trained["mix"].number(0) > 1:
-            raise trained["mix"].error("must be at most 1")
-        trained.get("mixtures").optional(lambda value: value.number(0))
-    trained.get("size").optional(lambda size: size.integer(1))
-    trained["seed"].integer(0)
-    trained["fraction"].number(0)
-    trained["effort"].number(0)
-    losses = trained["val"].mapping()
-    for loss in losses.values():
-        loss.number()
-    if losses and set(losses) != set(tasks):
-        raise trained["val"].error("must have a loss for each task of the network, or none if it diverged")
-
-
 def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
@@ -301,7 +230,6 @@ def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
 
 
 def _mean_losses(losses: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean loss of each task over networks."""
     known: dict[str, list[float]] = {}
     for one in losses:
         for task, loss in one.items():

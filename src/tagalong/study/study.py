@@ -171,14 +171,9 @@ class Study:
             raise InvalidInput("", f"there are no results in {self.out} yet", hint="run the study first")
         check_folder(self.out, self.problem.fingerprint)
         results = Results.load(self.out)
-        if results.problem.fingerprint not in ("", self.problem.fingerprint):
-            raise InvalidInput(
-                "out", "must contain results for this problem", f"results for different data in {self.out}"
-            )
-        if results.problem.tasks != self.problem.names:
-            found = f"results for {', '.join(results.problem.tasks)}"
-            expected = f"must contain results for {', '.join(self.problem.names)}"
-            raise InvalidInput("out", expected, found, "use a new folder")
+        if results.problem.fingerprint != self.problem.fingerprint:
+            found = f"results for other data in {self.out}"
+            raise InvalidInput("out", "must contain results for this problem", found, "use a new folder")
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
@@ -266,7 +261,6 @@ def _keep_networks(backend: TrainingBackend, records: Sequence[Record]) -> None:
 
 
 def _count_late_networks(backend: TrainingBackend, records: Sequence[Record]) -> dict[Label, LateNetworks]:
-    """Counts the networks that were best in one of their last epochs, by method and budget."""
     recipe = backend.problem.recipe
     if recipe.keep == "last":  # the best epoch is not known
         return {}

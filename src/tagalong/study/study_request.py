@@ -15,7 +15,6 @@ from tagalong.errors import (
     is_number,
     is_positive_integer,
     raise_problems,
-    would_train,
 )
 from tagalong.learn import Problem, check_data
 
@@ -23,8 +22,6 @@ from .defaults import default_budgets as default_budgets
 from .defaults import default_methods
 from .methods import Method, Mtl, make_method
 
-# Beyond any study that would ever finish, but within memory.
-MAX_BUDGETS, MAX_SEEDS, MAX_NETWORKS = 10_000, 10_000, 1_000_000
 MAX_COPIES = 1_000  # the largest budget above the number of tasks
 EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
 Options = Mapping[str, Mapping[str, Any]]
@@ -127,12 +124,6 @@ def check_request(
         found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
-    elif confirm > MAX_SEEDS:
-        found.append(_too_many_seeds("confirm", 2 * confirm))
-    if not isinstance(fresh_teachers, bool):
-        found.append(InvalidInput("fresh_teachers", "must be True or False", repr(fresh_teachers)))
-    if not found:
-        found += [one for method in made for one in _size_problems(method, n, found_budgets, len(found_seeds))]
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
@@ -232,14 +223,16 @@ def _read_budgets(
         hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
-    if budgets[MAX_BUDGETS:]:
-        problems.append(InvalidInput("budgets", f"must be at most {MAX_BUDGETS:,} numbers", "more"))
-        return ()
     for budget in budgets:
         if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not _is_possible_budget(budget, n, methods):
-            problems.append(_wrong_budget(budget, n, methods))
+            expected, hint = f"must be between 1 and the number of tasks ({n})", ""
+            if any(method.averages for method in methods):
+                expected = f"must be between 1 and {max(n, MAX_COPIES):,}"
+            elif budget > n:
+                hint = "add 'ensemble' or 'best-of', which average the answers of more networks"
+            problems.append(InvalidInput("budgets", expected, str(budget), hint))
     found = tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
     grouping = [method.name for method in methods if method.budgeted and not usable_budgets(method, found, n)]
     if grouping and all(_is_possible_budget(budget, n, methods) for budget in found):
@@ -253,43 +246,19 @@ def _is_possible_budget(budget: int, n: int, methods: Sequence[Method]) -> bool:
     return 1 <= budget <= (max(n, MAX_COPIES) if any(method.averages for method in methods) else n)
 
 
-def _wrong_budget(budget: int, n: int, methods: Sequence[Method]) -> InvalidInput:
-    if any(method.averages for method in methods):
-        return InvalidInput("budgets", f"must be between 1 and {max(n, MAX_COPIES):,}", str(budget))
-    hint = "add 'ensemble' or 'best-of', which average the answers of more networks" if budget > n else ""
-    return InvalidInput("budgets", f"must be between 1 and the number of tasks ({n})", str(budget), hint)
-
-
 def _valid_budgets(budgets: object) -> list[int]:
     """Returns the valid ones of some budgets that are not checked yet."""
     if not isinstance(budgets, Sequence):
         return []
-    return [budget for budget in budgets[:MAX_BUDGETS] if is_integer(budget) and 1 <= budget <= MAX_COPIES]
+    return [budget for budget in budgets if is_integer(budget) and 1 <= budget <= MAX_COPIES]
 
 
 def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
-    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
-    if (number := seeds if is_positive_integer(seeds) else len(listed[: MAX_SEEDS + 1])) > MAX_SEEDS:
-        problems.append(_too_many_seeds("seeds", number))
-        return ()
     if is_positive_integer(seeds):
         return tuple(range(seeds))
+    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
     if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
     expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct non-negative integers"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()
-
-
-def _size_problems(method: Method, tasks: int, budgets: Sequence[int], seeds: int) -> list[InvalidInput]:
-    copies = max(budgets, default=1) if method.averages else 0
-    networks = max(method.networks_per_seed(tasks), copies) * seeds
-    if networks <= MAX_NETWORKS:
-        return []
-    expected = f"must train at most {MAX_NETWORKS:,} networks"
-    return [InvalidInput(f"`methods`: {method.name!r}", expected, would_train(networks), "use fewer `seeds`")]
-
-
-def _too_many_seeds(argument: str, networks: int) -> InvalidInput:
-    found = f"a number that would train {would_train(networks)}"
-    return InvalidInput(argument, f"must be at most {MAX_SEEDS:,} seeds", found)

@@ -121,7 +121,7 @@ def _summarize_label(
         training_cost=relative_cost(training, unit),
         parameters=parameters,
         relative_parameters=relative_parameters,
-        parameters_per_network=_parameters_per_network(relative_parameters, len(first.groups)),
+        parameters_per_network=_positive_ratio(relative_parameters or 0, len(first.groups)),
         latency=_mean_or_none([record.latency for record in records if record.latency is not None]),
         money=None if price_per_hour is None else price_per_hour * (deciding.seconds + training.seconds) / 3600,
         diverged=sum(record.diverged for record in records),
@@ -130,10 +130,6 @@ def _summarize_label(
 
 def _positive_ratio(value: float, reference: float) -> float | None:
     return value / reference if value > 0 and reference > 0 else None
-
-
-def _parameters_per_network(parameters: float | None, networks: int) -> float | None:
-    return parameters / networks if parameters and networks else None
 
 
 def _mean_by_task(scores: Sequence[Mapping[str, Score]], field_name: str) -> dict[str, float]:

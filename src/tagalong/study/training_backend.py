@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few
-from tagalong.files import remove_leftovers
 from tagalong.group import Group
 from tagalong.learn import (
     Diverged,
@@ -87,9 +86,8 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    Temporary files of processes that were killed are removed first. On exit, the executor is stopped. If no error was
-    raised, the weights of networks not marked with `Store.keep` are dropped, and checkpoints of finished networks are
-    removed.
+    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
+    dropped, and checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -112,7 +110,6 @@ def open_backend(
     """
     made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder, folder / "partial")
     with (
         log_to_file(folder / "run.log") as unwritten,
         Store(folder / "run.sqlite") as store,
@@ -213,8 +210,7 @@ class TrainingBackend(Backend):
             if missing:
                 logger.info("%s: training %d of %d networks", what, len(missing), len(some))
                 self._train(self._plain_chunks(some, missing), what)
-                if still := self.missing(missing):
-                    raise RuntimeError(f"{len(still)} networks were trained but are missing from {self.store.path}")
+                self.missing(missing)  # reads their results
         return self._known
 
     def _generations(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
@@ -235,10 +231,6 @@ class TrainingBackend(Backend):
         unseen = {self.keys.of(job): job for job in jobs if job not in self._known}
         self._known |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
         return [job for job in unseen.values() if job not in self._known]
-
-    def affinity(self, seed: int, **settings: Any) -> Affinity:
-        """Returns the affinity that a meter with these settings measures while training all tasks in one network."""
-        return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
         """Returns the affinity and training cost for each seed.
@@ -303,7 +295,7 @@ class TrainingBackend(Backend):
             problem = self.problem.with_network(network)
             built = build_network(problem, served.tasks, seed=0, width=width).to(self.device)
             row, _ = self.problem.test.only(()).to(self.device).batch(torch.tensor([0]))
-            seconds = measure_latency(built, row).one
+            seconds = measure_latency(built, row)
             self.store.add_latency(key, seconds)
         return seconds
 
@@ -413,7 +405,6 @@ class TrainingBackend(Backend):
                 self._store_affinity(chunk, packed[0])
 
     def _store_affinity(self, chunk: Chunk, network: NetworkResult) -> None:
-        """Stores an affinity, as well as the network if it is not in the store yet."""
         (job,), settings = chunk.jobs, chunk.meter
         assert settings is not None
         if network.affinity is not None:  # None if training diverged
@@ -470,7 +461,6 @@ class TrainingBackend(Backend):
         return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe, answers=self._answers(jobs))
 
     def _answers(self, jobs: Iterable[Job]) -> dict[Taught, Mapping[str, NDArray[Any]]]:
-        """Returns the answers of the teachers of these networks, from weights in the store."""
         lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
         return {taught: self._known_answers(taught) for taught in lessons}
 
@@ -482,13 +472,11 @@ class TrainingBackend(Backend):
                 expected = "must be networks in the store that did not diverge"
                 raise InvalidInput("teachers", expected, first_few(missing), "train them first: `backend.networks`")
             self.restore(taught.teachers)
-            teachers = {key: self._rebuild_whole(results[key]) for key in taught.teachers}
+            jobs = {key: results[key].job for key in taught.teachers}
+            teachers = {key: self._rebuild(results[key], Group(job.tasks, job.tasks)) for key, job in jobs.items()}
             lesson = Lesson.described_by(taught, teachers, self.problem, device=self.device)
             self._lessons[taught] = {name: answers.numpy() for name, answers in lesson.answers.items()}
         return self._lessons[taught]
-
-    def _rebuild_whole(self, result: NetworkResult) -> Network:
-        return self._rebuild(result, Group(result.job.tasks, result.job.tasks))
 
     def _checkpoint_path(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
@@ -594,7 +582,6 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def _has_few_seeds(jobs: Sequence[Job]) -> bool:
-    """Returns whether these are networks of a few seeds, with one network for each seed."""
     return len(jobs) <= MAX_SEPARATE_SEEDS and len({job.seed for job in jobs}) == len(jobs)
 
 

@@ -114,7 +114,6 @@ def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = N
 
 
 def _influence(candidate: Rows, mtl: Rows) -> NDArray[np.float64]:
-    """Returns the influence of each row on the relative change, averaged over tasks."""
     by_task = [_task_influence(np.asarray(candidate[task]), np.asarray(mtl[task])) for task in mtl]
     return np.asarray(np.mean(by_task, axis=0))
 

@@ -30,7 +30,6 @@ from .verdict_text import (
     Answer,
     answer_questions,
     kind_of_networks,
-    not_counted_sentence,
     recommendation,
     supporting_sentences,
 )
@@ -233,11 +232,6 @@ class Verdict:
         return bool(self.unlearnt) and all(group.serves <= set(self.unlearnt) for group in self.groups)
 
     @property
-    def not_counted(self) -> str:
-        """A sentence that names the tasks that do not count, or an empty string if all tasks or no tasks count."""
-        return not_counted_sentence(self)
-
-    @property
     def sentence(self) -> str:
         """The recommendation and its reason, in one sentence."""
         return recommendation(self)
@@ -389,7 +383,6 @@ class _Comparison:
         return _Recipe(change, len(paired), confirmed, _finite(stderr(paired)), row_stderr)
 
     def _tried_changes(self, reference: Label) -> list[list[float]]:
-        """Returns the changes of all distinct candidates from a reference."""
         if reference not in self._tried:
             theirs = self.choosing[reference]
             self._tried[reference] = [changes(self.choosing[one], theirs) for one in self.distinct if one != reference]

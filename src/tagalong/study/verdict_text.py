@@ -133,7 +133,6 @@ def _do_groups_matter(verdict: Verdict) -> tuple[str, str]:
 
 
 def _what_matters(verdict: Verdict) -> str:
-    """Returns what makes the networks better than copies."""
     assert verdict.candidate is not None
     if _is_larger(verdict):
         return "A larger network matters"
@@ -183,13 +182,11 @@ def kind_of_networks(label: Label, groups: Sequence[Group]) -> str:
 
 
 def _is_larger(verdict: Verdict) -> bool:
-    """Returns whether the networks are larger than a plain one, and otherwise trained alike."""
     assert verdict.candidate is not None
     return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "larger"
 
 
 def _has_tabm(verdict: Verdict) -> bool:
-    """Returns whether some of the networks are TabM networks."""
     assert verdict.candidate is not None
     return kind_of_networks(verdict.candidate, verdict.candidate_groups) == "tabm"
 

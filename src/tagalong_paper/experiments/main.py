@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.group import Group
 from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingBackend, compare_methods
 
-from ..affinities import AS_PUBLISHED
-from ..claims import claim_all_lower, summarize
-from ..experiment_report import Cell, Claim, Report, ReportTable, Value
-from ..figures import Point, draw_error_against_cost
-from ..metrics import (
+from ..experiment_setup import (
+    ExperimentSetup,
+    Label,
     PaperOptimal,
-    check_task_count,
-    error_per_row,
-    metric_digits,
-    metric_label,
+    all_subset_jobs,
     network_results,
     task_result,
     totals_by_method,
 )
-from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, Baseline, PrintedGroup
-from .tune import tuned_gradnorm
+from ..figures import draw_error_against_cost
+from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, PrintedGrouping
+from ..report import Claim, Floats, Report, ReportTable, Value, claim_all_lower, summarize, values_of
+from .tune import training_rules
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..experiment_setup import ExperimentSetup
-    from ..metrics import Label
-
 TITLE = "Total error against cost: which way of grouping is best?"
-GROUPING_METHODS = ("cs", "hoa", "tag", "optimal")
-SINGLE_NETWORK_METHODS = {"celeba": ("uw", "pcgrad", "pcgrad-uw"), "taskonomy": ()}
-CS_AS_PUBLISHED = {"cs": {"estimator": "cosine_kernels", "every": 1}}
-PRINTED_NAMES = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}  # the published PCGrad run used UW's losses
-COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "deciding", "training", "parameters")
+CS_AS_PUBLISHED = {"estimator": "cosine_kernels", "every": 1}
+TAG_AS_PUBLISHED = {"estimator": "lookahead", "update": "optimizer", "per_lr": True, "every": 10}
+TAG_NOTES = {
+    False: "TAG as in equation 1: a plain gradient step (--as-published for that of the published code)",
+    True: "TAG as published: the optimizer's step with its momentum, divided by the learning rate",
+}
+PAPER_TASKS = {"celeba": 9, "taskonomy": 5}
+COST_NOTE = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
+HELPER_NOTE = "means over seeds; results in brackets are of helpers, which another network serves"
+TaskRow = tuple[str, dict[str, Value]]  # a method, and the results of tasks in one of its networks
 
 
 def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
@@ -49,214 +47,184 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         as_published: whether TAG measures affinities as in the published code rather than with equation 1. The
             published code includes momentum in the step, and divides affinities by the learning rate.
     """
-    check_task_count(setup.chosen)
-    with setup.open_backend() as backend:
-        options = {**CS_AS_PUBLISHED, "tag": {**AS_PUBLISHED, "every": 10}} if as_published else CS_AS_PUBLISHED
-        records = compare_methods(backend, _methods(setup, backend), setup.budgets, setup.seeds, options)
-        results = Results(records, problem=ProblemInfo.of(setup.chosen))
-        tables = [
-            total_table(setup, results),
-            *group_tables(setup, backend, records),
-            *printed_tables(setup),
-            *pcgrad_tables(setup, totals_by_method(setup.chosen, records)),
-        ]
+    label = f"{setup.label()} of each task"
     name = "main-as-published" if as_published else "main"
+    options = {"cs": CS_AS_PUBLISHED, **({"tag": TAG_AS_PUBLISHED} if as_published else {})}
+    is_taskonomy = setup.printed_dataset == "taskonomy"
+    with setup.open_backend() as backend:
+        all_subset_jobs(backend, setup.seeds)  # raises an error if there are too many
+        gradnorm = training_rules(setup, backend, ["gradnorm"])["gradnorm"]
+        rules = [gradnorm] if is_taskonomy else ["uw", "pcgrad", "pcgrad-uw", gradnorm]
+        methods: list[str | Method] = ["mtl", "stl", "random", *rules, "cs", "hoa", "tag", "optimal", PaperOptimal()]
+        methods += [] if is_taskonomy else ["tag+pcgrad"]
+        records = compare_methods(backend, methods, setup.budgets, setup.seeds, options)
+        tables = [
+            _task_table(setup, f"{k} groups, {label}", _network_rows(setup, backend, records, k), HELPER_NOTE)
+            for k in setup.budgets
+        ]
+    results = Results(records, problem=ProblemInfo.of(setup.chosen))
     results.save(setup.out / f"{name}-results.json")
-    found = totals_by_method(setup.chosen, records)
+    lines, totals = results.table(), totals_by_method(setup.chosen, records)
+    tables.insert(0, _task_table(setup, f"Baselines, {label}", _baseline_rows(setup, records)))
+    paper = "; the paper uses validation accuracy" if setup.printed_dataset == "celeba" else ""
     return Report(
         name,
         TITLE,
-        tables=tables,
-        claims=_claims(setup, found, results),
+        [
+            _total_table(setup, lines, totals),
+            *tables,
+            *_printed_tables(setup),
+            *_pcgrad_tables(setup, totals),
+        ],
+        claims=[*_judge_methods(setup, totals), judge_speed(setup, lines)],
         figures={
-            f"{name}-deciding": _figure(setup, results, found, include_training=False),
-            f"{name}-deciding-and-training": _figure(setup, results, found, include_training=True),
+            f"{name}-deciding": _draw_costs(setup, lines, totals, with_training=False),
+            f"{name}-deciding-and-training": _draw_costs(setup, lines, totals, with_training=True),
         },
-        notes=[*setup.notes, _tag_note(as_published), *_method_notes(setup)],
-        numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
+        notes=[
+            *setup.notes,
+            TAG_NOTES[as_published],
+            f"hoa and optimal choose groups by validation losses relative to a reference network{paper}. oracle, the "
+            "paper's Optimal, chooses the groups with the lowest total on test data",
+            "groups are chosen once, from all seeds together; costs are those of one seed",
+            "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
+            "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
+            "one, though it takes longer; tuning α is not counted",
+        ],
+        numbers={"totals": [{"method": m, "budget": k, "by_seed": by_seed} for (m, k), by_seed in totals.items()]},
     )
 
 
-def _methods(setup: ExperimentSetup, backend: TrainingBackend) -> list[str | Method]:
-    taskonomy = setup.printed_dataset == "taskonomy"
-    rules = SINGLE_NETWORK_METHODS["taskonomy" if taskonomy else "celeba"]
-    combined = [] if taskonomy else ["tag+pcgrad"]
-    return [
-        "mtl",
-        "stl",
-        "random",
-        *rules,
-        tuned_gradnorm(setup, backend),
-        *GROUPING_METHODS,
-        PaperOptimal(),
-        *combined,
-    ]
+def _total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats]) -> ReportTable:
+    labels = [(line.method, line.budget) for line in lines]
+    has_all_tasks = len(setup.chosen.names) == PAPER_TASKS.get(setup.printed_dataset or "")
+    printed = printed_groupings(setup) if has_all_tasks else {}
+
+    def numbers(attribute: str, times: float = 1, digits: int = 1) -> list[Value]:
+        column = [getattr(line, attribute) for line in lines]
+        return [Value(np.nan if number is None else times * number, digits=digits) for number in column]
+
+    return ReportTable.of_columns(
+        f"Total {setup.label()}",
+        {
+            "method": [method for method, _ in labels],
+            "groups": ["-" if budget is None else budget for _, budget in labels],
+            "total": [setup.summarize(totals[label]) for label in labels],
+            "test loss, %": numbers("change", 100, 2),
+            "validation loss, %": numbers("validation", 100, 2),
+            "deciding": numbers("deciding_cost"),
+            "training": numbers("training_cost"),
+            "parameters": numbers("relative_parameters"),
+            "printed": values_of(
+                {label: grouping.total for label, grouping in printed.items()},
+                [(method.partition(":")[0], budget) for method, budget in labels],
+                digits=setup.digits,
+            ),
+        },
+        f"{COST_NOTE}; no total where a network diverged" if any(line.diverged for line in lines) else COST_NOTE,
+    )
 
 
-def _tag_note(as_published: bool) -> str:
-    if as_published:
-        return "TAG as published: the optimizer's step with its momentum, divided by the learning rate"
-    return "TAG as in equation 1: a plain gradient step (--as-published for that of the published code)"
+def printed_groupings(setup: ExperimentSetup) -> dict[Label, PrintedGrouping]:
+    """Returns the paper's results by method and budget, for a data set of the paper."""
+    dataset = setup.printed_dataset or ""
+    # The published PCGrad run used UW's losses.
+    names = {"pcgrad": "pcgrad-uw"}
+    printed: dict[Label, PrintedGrouping] = {
+        (names.get(method, method), None): line for method, line in BASELINES[dataset].items()
+    }
+    tables = {**{name: PRINTED[f"{dataset}_{name}"] for name in ("cs", "hoa", "tag")}, "oracle": OPTIMAL[dataset]}
+    return printed | {(name, k): grouping for name, table in tables.items() for k, grouping in table.items()}
 
 
-def _method_notes(setup: ExperimentSetup) -> list[str]:
-    paper = "; the paper uses validation accuracy" if setup.printed_dataset == "celeba" else ""
-    return [
-        f"hoa and optimal choose groups by validation losses relative to a reference network{paper}. oracle, the "
-        "paper's Optimal, chooses the groups with the lowest total on test data",
-        "groups are chosen once, from all seeds together; costs are those of one seed",
-        "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
-        "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
-        "one, though it takes longer; tuning α is not counted",
-    ]
-
-
-def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
-    """Returns a table with one row per method and budget. Costs are relative to one training run of MTL."""
-    found, lines = totals_by_method(setup.chosen, results.records), results.table()
-    rows = [_total_row(setup, line, found[line.method, line.budget]) for line in lines]
-    note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
-    note += "; no total where a network diverged" if any(line.diverged for line in lines) else ""
-    return ReportTable(f"Total {metric_label(setup.chosen)}", (*COLUMNS, "printed"), rows, note)
-
-
-def _total_row(setup: ExperimentSetup, summary: MethodSummary, values: Sequence[float]) -> list[Cell]:
-    digits = metric_digits(setup.chosen)
-
-    def percent(number: float | None) -> Value:
-        return Value(np.nan if number is None else 100 * number)
-
-    def multiple(number: float | None) -> Value:
-        return Value(np.nan if number is None else number, digits=1)
-
-    return [
-        summary.method,
-        "-" if summary.budget is None else summary.budget,
-        summarize(values, digits=digits),
-        percent(summary.change),
-        percent(summary.validation),
-        multiple(summary.deciding_cost),
-        multiple(summary.training_cost),
-        multiple(summary.relative_parameters),
-        _printed_total(setup, summary.method, summary.budget, digits),
-    ]
-
-
-def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digits: int) -> Value | None:
-    dataset, name = setup.printed_dataset, PRINTED_NAMES.get(method, method.partition(":")[0])
-    if dataset is None or len(setup.chosen.names) < (9 if dataset == "celeba" else 5):
-        return None  # the paper's totals include all of its tasks
-    if budget is None:
-        line = BASELINES[dataset].get(name)
-        return None if line is None or method == "pcgrad" else Value(line.total, digits=digits)
-    table = OPTIMAL[dataset] if name == "optimal" and method == "oracle" else PRINTED.get(f"{dataset}_{name}", {})
-    return Value(table[budget].total, digits=digits) if budget in table else None
-
-
-def group_tables(setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record]) -> list[ReportTable]:
-    """Returns tables of each task's result in every network of every method. Helpers' results are in parentheses."""
-    tables = [_baseline_table(setup, records)]
-    for budget in setup.budgets:
-        rows: list[list[Cell]] = []
-        for record in records:
-            if record.budget == budget and record.groups and record.seed == setup.seeds[0] and "+" not in record.method:
-                rows += [_group_row(setup, backend, record.method, group) for group in record.groups]
-        columns = ("method", *(setup.short_name(task) for task in setup.chosen.names))
-        note = "means over seeds; results in brackets are of helpers, which another network serves"
-        tables.append(ReportTable(f"{budget} groups, {metric_label(setup.chosen)} of each task", columns, rows, note))
-    return tables
-
-
-def _baseline_table(setup: ExperimentSetup, records: Sequence[Record]) -> ReportTable:
-    rows: list[list[Cell]] = []
-    of_method: dict[str, list[Record]] = {}
-    for record in records:
-        if record.budget is None:
-            of_method.setdefault(record.method, []).append(record)
-    for method, mine in of_method.items():
-        by_task = {task: [task_result(setup.chosen, r.test[task]) for r in mine] for task in setup.chosen.names}
-        cells = [summarize(found, digits=metric_digits(setup.chosen)) for found in by_task.values()]
-        rows.append([method, *cells])
-    columns = ("method", *(setup.short_name(task) for task in setup.chosen.names))
-    return ReportTable(f"Baselines, {metric_label(setup.chosen)} of each task", columns, rows)
-
-
-def _group_row(setup: ExperimentSetup, backend: TrainingBackend, method: str, group: Group) -> list[Cell]:
-    found, digits = network_results(backend, group.trains, setup.seeds), metric_digits(setup.chosen)
-    cells: list[Cell] = [
-        summarize(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
-        for task in setup.chosen.names
-    ]
-    return [method, *cells]
-
-
-def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
-    """Returns the paper's per-task tables if the data set is the same."""
-    if setup.printed_dataset is None or setup.printed_dataset != setup.problem.name:
+def _printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
+    if setup.printed_dataset != setup.problem.name:
         return []
-    names, digits = [setup.short_name(task) for task in setup.chosen.names], metric_digits(setup.chosen)
-    columns = ("method", *(f"printed {name}" for name in names))
-
-    def cells(line: Baseline | PrintedGroup, served: Container[str]) -> list[Cell]:
-        errors = line.stderr or {}
-        return [
-            Value(line.results[n], errors.get(n), n in served, digits) if n in line.results else None for n in names
-        ]
-
-    rows = [[method, *cells(line, line.results)] for method, line in BASELINES[setup.printed_dataset].items()]
-    tables = [ReportTable("Baselines, as printed", columns, rows)]
-    groupings = {name: PRINTED[f"{setup.printed_dataset}_{name}"] for name in ("cs", "hoa", "tag")}
-    groupings["optimal"] = OPTIMAL[setup.printed_dataset]
-    for budget in setup.budgets:
-        rows = [[m, *cells(group, group.bold)] for m, printed in groupings.items() for group in printed[budget].groups]
-        tables.append(ReportTable(f"{budget} groups, as printed", columns, rows))
-    return tables
+    names = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}
+    titles: dict[int | None, str] = {None: "Baselines", **{k: f"{k} groups" for k in setup.budgets}}
+    rows: dict[str, list[TaskRow]] = {title: [] for title in titles.values()}
+    for (method, k), printed in printed_groupings(setup).items():
+        for group in printed.groups if k in titles else ():
+            cells = {}
+            for task, result in group.results.items():
+                cells[task] = Value(result, group.stderr.get(task), task in group.bold, setup.digits)
+            rows[titles[k]].append((names.get(method, method), cells))
+    return [_task_table(setup, f"{title}, as printed", rows[title], printed="printed ") for title in rows]
 
 
-def pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
-    """Returns a table of how much PCGrad lowers the total of TAG's groups, in percent."""
-    rows: list[list[Cell]] = []
+def _task_table(
+    setup: ExperimentSetup, title: str, rows: Sequence[TaskRow], note: str = "", printed: str = ""
+) -> ReportTable:
+    names = setup.short_names()
+    columns = ("method", *(f"{printed}{name}" for name in names))
+    return ReportTable(title, columns, [[method, *map(cells.get, names)] for method, cells in rows], note)
+
+
+def _baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequence[TaskRow]:
+    rows = []
+    for method in dict.fromkeys(record.method for record in records if record.budget is None):
+        scores = [record.test for record in records if record.method == method]
+        results = [[task_result(setup.chosen, by_task[task]) for by_task in scores] for task in setup.chosen.names]
+        rows.append((method, dict(zip(setup.short_names(), map(setup.summarize, results), strict=True))))
+    return rows
+
+
+def _network_rows(
+    setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record], budget: int
+) -> Sequence[TaskRow]:
+    rows = []
+    for record in records:
+        if (record.budget, record.seed) == (budget, setup.seeds[0]) and "+" not in record.method:
+            for group in record.groups:
+                results = network_results(backend, group.trains, setup.seeds)
+                values = [setup.summarize(by_seed, served=task in group.serves) for task, by_seed in results.items()]
+                rows.append((record.method, dict(zip(setup.short_names(results), values, strict=True))))
+    return rows
+
+
+def _pcgrad_tables(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[ReportTable]:
+    gains = {}
     for budget in setup.budgets:
         if ("tag+pcgrad", budget) in totals:
-            plain, with_it = np.array(totals["tag", budget]), np.array(totals["tag+pcgrad", budget])
-            gains = (100 * (plain - with_it) / np.where(plain > 0, plain, np.nan)).tolist()
-            printed = PCGRAD_GAIN.get(budget) if setup.printed_dataset == "celeba" else None
-            rows.append([budget, summarize(gains), None if printed is None else Value(printed)])
-    return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
+            plain = np.array(totals["tag", budget])
+            gains[budget] = 100 * (plain - totals["tag+pcgrad", budget]) / np.where(plain > 0, plain, np.nan)
+    printed = PCGRAD_GAIN if setup.printed_dataset == "celeba" else {}
+    if not gains:
+        return []
+    rows = list(zip(gains, map(summarize, gains.values()), values_of(printed, gains), strict=True))
+    return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)]
 
 
-def _claims(setup: ExperimentSetup, totals: dict[Label, list[float]], results: Results) -> list[Claim]:
-    def claim_better(text: str, method: str, others: list[Label | str]) -> Claim:
+def _judge_methods(setup: ExperimentSetup, totals: Mapping[Label, Floats]) -> list[Claim]:
+    rules = [method for method, budget in totals if budget is None and method not in ("mtl", "stl")]
+    do = "UW, GradNorm and PCGrad do" if len(rules) > 1 else "GradNorm does"
+    claims = {
+        "TAG does better than MTL": ("tag", ["mtl"]),
+        "TAG does better than STL": ("tag", ["stl"]),
+        "TAG does better than random groups": ("tag", ["random"]),
+        "TAG does better than CS": ("tag", ["cs"]),
+        "TAG does better than HOA": ("tag", ["hoa"]),
+        f"{do} worse than TAG's groups": ("tag", rules),
+        f"{do} worse than HOA's groups": ("hoa", rules),
+    }
+    if setup.printed_dataset == "taskonomy":  # there, the paper's TAG has the same groups as CS, and HOA is better
+        del claims["TAG does better than CS"], claims["TAG does better than HOA"]
+    judged = []
+    for text, (method, others) in claims.items():
         pairs = {}
-        for budget in setup.budgets:
+        for k in setup.budgets:
             for other in others:
-                label = (other, budget) if isinstance(other, str) else other
-                pairs[f"{label[0]}, {budget} groups"] = totals[method, budget], totals[label]
-        return claim_all_lower(text, pairs, per_row=error_per_row(setup.chosen))
-
-    single: list[Label | str] = [label for label in totals if label[1] is None and label[0] not in ("mtl", "stl")]
-    rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
-    claims = [
-        claim_better("TAG does better than MTL", "tag", [("mtl", None)]),
-        claim_better("TAG does better than STL", "tag", [("stl", None)]),
-        claim_better("TAG does better than random groups", "tag", ["random"]),
-    ]
-    # On Taskonomy, the paper's TAG has the same groups as CS, and HOA is better.
-    if setup.printed_dataset != "taskonomy":
-        claims += [claim_better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
-    return [
-        *claims,
-        claim_better(f"{rules} worse than TAG's groups", "tag", single),
-        claim_better(f"{rules} worse than HOA's groups", "hoa", single),
-        _speed_claim(setup, results),
-    ]
+                reference = totals[other, None] if (other, None) in totals else totals[other, k]
+                pairs[f"{other}, {k} groups"] = totals[method, k], reference
+        judged.append(claim_all_lower(text, pairs, per_row=setup.per_row))
+    return judged
 
 
-def _speed_claim(setup: ExperimentSetup, results: Results) -> Claim:
-    costs = {(line.method, line.budget): line.deciding_cost or 0.0 for line in results.table()}
-    budget, count = setup.budgets[0], len(setup.chosen.names)
-    times = costs["hoa", budget] / costs["tag", budget]
-    paper = 5 if setup.printed_dataset == "taskonomy" else 9
+def judge_speed(setup: ExperimentSetup, lines: Sequence[MethodSummary]) -> Claim:
+    """Judges whether TAG decides much faster than HOA, which trains every pair."""
+    costs = {line.method: line.deciding_cost or 0.0 for line in lines}  # the same for all budgets
+    times, count = costs["hoa"] / costs["tag"], len(setup.chosen.names)
+    paper = PAPER_TASKS[setup.printed_dataset or "celeba"]
     text = "TAG decides an order of magnitude faster than HOA (22× on CelebA, 11.6× on Taskonomy)"
     because = f"{times:.1f}× fewer steps, with {count} tasks"
     if count < paper:
@@ -264,26 +232,20 @@ def _speed_claim(setup: ExperimentSetup, results: Results) -> Claim:
     return Claim(text, "yes" if times >= 10 else "no", because)
 
 
-def _figure(
-    setup: ExperimentSetup, results: Results, totals: dict[Label, list[float]], *, include_training: bool
+def _draw_costs(
+    setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats], *, with_training: bool
 ) -> Figure:
-    points = [_point(line, totals, include_training) for line in results.table()]
-    cost = (
-        "cost of deciding and training"
-        if include_training
-        else "cost of deciding; of training where nothing is decided"
-    )
+    rows = []
+    for line in lines:
+        deciding, training = line.deciding_cost or 0.0, line.training_cost or 0.0
+        cost = deciding if deciding and not with_training else deciding + training
+        total = setup.summarize(totals[line.method, line.budget])
+        rows.append((line.method, line.budget or "", Value(cost), total))
+    cost_label = "cost of deciding; of training where nothing is decided"
     return draw_error_against_cost(
-        points,
-        title="Deciding and training" if include_training else "Deciding",
-        cost_label=f"{cost}, in trainings of MTL",
-        error_label=f"total {metric_label(setup.chosen)}",
-        note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
+        rows,
+        title="Deciding and training" if with_training else "Deciding",
+        cost_label=f"{'cost of deciding and training' if with_training else cost_label}, in trainings of MTL",
+        error_label=f"total {setup.label()}",
+        note=f"{setup.problem.name}, {setup.size}; labels are groups",
     )
-
-
-def _point(summary: MethodSummary, totals: dict[Label, list[float]], include_training: bool) -> Point:
-    deciding, trained = summary.deciding_cost or 0.0, summary.training_cost or 0.0
-    cost = deciding + trained if include_training or not deciding else deciding
-    mean = summarize(totals[summary.method, summary.budget])
-    return Point(summary.method, "" if summary.budget is None else str(summary.budget), cost, mean.mean, mean.stderr)

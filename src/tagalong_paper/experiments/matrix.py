@@ -3,58 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.report import affinity_heatmap
 
-from ..affinities import measure_affinities, pool_seeds, with_short_names
-from ..claims import judge_lower
-from ..experiment_report import Cell, Claim, Report, ReportTable, Value
+from ..experiment_setup import Array, ExperimentSetup, pool_seeds
 from ..printed import PublishedMatrix
-
-if TYPE_CHECKING:
-    from ..experiment_setup import ExperimentSetup
+from ..report import Cell, Claim, Report, ReportTable, Value, judge_lower
 
 TITLE = "Which groups stand out in the affinities?"
 THRESHOLD = 0.3  # fitted so that the published matrices give the groups named in the paper
 TABLE_NOTE = f"every two tasks help each other by {THRESHOLD:g} of the usual spread or more, above the worst partner"
 PAPER_GROUPS = {
-    "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
-    "taskonomy_tag": ({"s", "d", "n"}, {"t", "k"}),
+    "celeba": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
+    "taskonomy": ({"s", "d", "n"}, {"t", "k"}),
 }
 
 
 def run(setup: ExperimentSetup) -> Report:
     """Shows the two published matrices and ours, which is measured every 10 steps (every step at small size)."""
     with setup.open_backend() as backend:
-        measured_by_seed = measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10)
-    by_seed = [with_short_names(setup, affinity) for affinity in measured_by_seed.values()]
-    ours = with_short_names(setup, pool_seeds(measured_by_seed))
-    matrices = {f"{key.partition('_')[0]} (published)": PublishedMatrix(key).affinity for key in PAPER_GROUPS}
-    titles = {"celeba (published)": "CelebA", "taskonomy (published)": "Taskonomy"}
-    figures = {
-        f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, center="target", title=titles[name])
-        for name, affinity in matrices.items()
-    }
-    matrices[f"{setup.problem.name} (ours)"] = ours
-    figures["matrix-ours"] = affinity_heatmap(ours, center="target", title=f"{setup.problem.name}, measured here")
-    rows = [
-        (
-            name,
-            _format_groups(natural_groups(affinity)),
-            _format_groups(PAPER_GROUPS.get(f"{name.partition(' ')[0]}_tag", ())),
-        )
-        for name, affinity in matrices.items()
-    ]
-    table = ReportTable("Groups that stand out", ("matrix", "found", "printed"), rows, TABLE_NOTE)
-    claims = [*_published_claims(), *judge_own_matrices(PAPER_GROUPS.get(f"{setup.printed_dataset}_tag", ()), by_seed)]
+        measured = setup.measure(backend)
+    shorts, name = setup.short_names(), setup.problem.name
+    ours = replace(pool_seeds(measured), tasks=shorts)
+    groups, figures, claims = [], {}, []
+    for dataset, named in PAPER_GROUPS.items():
+        matrix = PublishedMatrix(f"{dataset}_tag")
+        standing_out = _format_groups(natural_groups(matrix.affinity))
+        groups.append([f"{dataset} (published)", standing_out, _format_groups(named)])
+        heatmap = affinity_heatmap(matrix.affinity, center="target", title=matrix.dataset)
+        figures[f"matrix-{dataset}-published"] = heatmap
+        text = f"in {matrix.dataset}'s matrix the groups {_format_groups(named)} form, by a rule fitted to them"
+        holds = threshold_range(matrix.affinity, named)
+        shares = f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}; ours is {THRESHOLD:g}" if holds else ""
+        claims.append(Claim(text, "yes" if holds else "no", f"found: {standing_out}{shares}"))
+    groups.append([f"{name} (ours)", _format_groups(natural_groups(ours)), _format_groups(PAPER_GROUPS.get(name, ()))])
+    figures["matrix-ours"] = affinity_heatmap(ours, center="target", title=f"{name}, measured here")
+    rows: list[list[Cell]] = []
+    for source, means, errors in zip(shorts, 1000 * ours.mean, 1000 * ours.stderr, strict=True):
+        rows.append([source, *map(Value, means.tolist(), errors.tolist())])
+    by_seed = [replace(affinity, tasks=shorts) for affinity in measured.values()]
     return Report(
-        "matrix", TITLE, [table, _affinity_table(ours)], claims, figures, setup.notes, {"affinity": ours.mean.tolist()}
+        "matrix",
+        TITLE,
+        tables=[
+            ReportTable("Groups that stand out", ("matrix", "found", "printed"), groups, TABLE_NOTE),
+            ReportTable("Our affinities × 1000: the row helps the column", ("", *shorts), rows),
+        ],
+        claims=[*claims, *judge_own_matrices(PAPER_GROUPS.get(setup.printed_dataset or "", ()), by_seed)],
+        figures=figures,
+        notes=setup.notes,
+        numbers={"affinity": ours.mean},
     )
 
 
@@ -63,9 +66,8 @@ def natural_groups(affinity: Affinity, threshold: float = THRESHOLD) -> list[fro
 
     How much a source helps a target is measured by its affinity minus the lowest affinity for that target, divided by
     the median spread over targets. Two tasks help each other if the mean of both directions is at least `threshold`.
-    With a
-    threshold of 0.3, the published matrices yield exactly the groups named in the paper. See `threshold_range` for
-    other thresholds that yield the same groups.
+    With a threshold of 0.3, the published matrices yield exactly the groups named in the paper. See `threshold_range`
+    for other thresholds that yield the same groups.
 
     Args:
         affinity: the affinities.
@@ -77,22 +79,23 @@ def natural_groups(affinity: Affinity, threshold: float = THRESHOLD) -> list[fro
         [['a', 'b'], ['c', 'd']]
     """
     together = mutual_help(affinity) >= threshold
-    found: list[frozenset[str]] = []
+    groups: list[frozenset[str]] = []
     for size in range(len(affinity.tasks), 1, -1):
         for members in combinations(range(len(affinity.tasks)), size):
             names = frozenset(affinity.tasks[i] for i in members)
-            if all(together[i, j] for i, j in combinations(members, 2)) and not any(names <= other for other in found):
-                found.append(names)
-    return found
+            maximal = not any(names <= group for group in groups)
+            if maximal and all(together[pair] for pair in combinations(members, 2)):
+                groups.append(names)
+    return groups
 
 
-def mutual_help(affinity: Affinity) -> NDArray[np.float64]:
+def mutual_help(affinity: Affinity) -> Array:
     """Returns how much the tasks of each pair help each other, relative to the median spread (see `natural_groups`)."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     low = np.nanmin(others, axis=0)
-    usual = float(np.median(np.nanmax(others, axis=0) - low))
-    above: NDArray[np.float64] = (others - low) / (usual or 1.0)
-    return (above + above.T) / 2
+    usual = np.median(np.nanmax(others, axis=0) - low)
+    above = (others - low) / (usual or 1.0)
+    return np.asarray((above + above.T) / 2)
 
 
 def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[float, float] | None:
@@ -105,18 +108,18 @@ def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tu
         (0.07, 0.93)
     """
     wanted = {frozenset(group) for group in groups}
-    found = mutual_help(affinity)
-    levels = np.unique([0.0, *found[np.isfinite(found)]])  # between two levels, the groups stay the same
-    same = [(low, high) for low, high in pairwise(levels) if set(natural_groups(affinity, high)) == wanted]
-    around = next((place for place, (low, high) in enumerate(same) if low < THRESHOLD <= high), None)
-    if around is None:
+    help_levels = mutual_help(affinity)
+    levels = np.unique([0.0, *help_levels[np.isfinite(help_levels)]]).tolist()
+    # Between two levels, the groups stay the same.
+    same = [set(natural_groups(affinity, level)) == wanted for level in levels]
+    low = high = int(np.searchsorted(levels, THRESHOLD))
+    if low == len(levels) or not same[low]:
         return None
-    first = last = around
-    while first > 0 and same[first - 1][1] == same[first][0]:
-        first -= 1
-    while last + 1 < len(same) and same[last + 1][0] == same[last][1]:
-        last += 1
-    return float(same[first][0]), float(same[last][1])
+    while low > 1 and same[low - 1]:
+        low -= 1
+    while high + 1 < len(levels) and same[high + 1]:
+        high += 1
+    return levels[low - 1], levels[high]
 
 
 def group_margin(affinity: Affinity, group: Collection[str], threshold: float = THRESHOLD) -> float:
@@ -130,32 +133,10 @@ def group_margin(affinity: Affinity, group: Collection[str], threshold: float = 
         >>> group_margin(affinity, "ab") > 0, group_margin(affinity, "ac") > 0
         (True, False)
     """
-    found, inside = mutual_help(affinity), [affinity.tasks.index(task) for task in group]
-    outside = [i for i in range(len(affinity.tasks)) if i not in inside]
-    together = min(found[i, j] for i, j in combinations(inside, 2)) - threshold
-    apart = [threshold - min(found[i, j] for j in inside) for i in outside]
-    return float(min([together, *apart]))
-
-
-def _affinity_table(affinity: Affinity) -> ReportTable:
-    rows: list[list[Cell]] = [
-        [source, *(Value(1000 * affinity.mean[i, j], 1000 * affinity.stderr[i, j]) for j in range(len(affinity.tasks)))]
-        for i, source in enumerate(affinity.tasks)
-    ]
-    return ReportTable("Our affinities × 1000: the row helps the column", ("", *affinity.tasks), rows)
-
-
-def _published_claims() -> list[Claim]:
-    claims = []
-    for key, groups in PAPER_GROUPS.items():
-        matrix = PublishedMatrix(key)
-        affinity = matrix.affinity
-        holds = threshold_range(affinity, groups)
-        text = f"in {matrix.dataset}'s matrix the groups {_format_groups(groups)} form, by a rule fitted to them"
-        shares = "" if holds is None else f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}; ours is {THRESHOLD:g}"
-        found = f"found: {_format_groups(natural_groups(affinity))}{shares}"
-        claims.append(Claim(text, "no" if holds is None else "yes", found))
-    return claims
+    member = np.isin(affinity.tasks, list(group))
+    help_inside = mutual_help(affinity)[:, member]  # [tasks, members], with NaN on the diagonal
+    weakest = np.nanmin(help_inside, axis=1)
+    return float(min(weakest[member].min() - threshold, np.min(threshold - weakest[~member], initial=np.inf)))
 
 
 def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) -> list[Claim]:
@@ -173,10 +154,9 @@ def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) 
             because = (
                 f"{np.mean(margins):.2f} of the usual spread from the rule's limit, mean over seeds; above zero: forms"
             )
-            claims.append(Claim(text, judge_lower([0.0] * len(margins), margins), because))
+            claims.append(Claim(text, judge_lower(np.zeros(len(margins)), margins), because))
     return claims
 
 
-def _format_groups(groups: object) -> str:
-    assert isinstance(groups, (list, tuple))
+def _format_groups(groups: Iterable[Collection[str]]) -> str:
     return " ".join(sorted(f"{{{', '.join(sorted(group))}}}" for group in groups)) or "-"

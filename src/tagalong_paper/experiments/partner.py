@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tagalong.affinity import Affinity
 from tagalong.learn import Diverged
 from tagalong.study import TrainingBackend
 
-from ..affinities import measure_affinities, pool_seeds, with_short_names
-from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
-from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
+from ..experiment_setup import Array, ExperimentSetup, network_results, pool_seeds
 from ..figures import draw_bars
-from ..metrics import error_per_row, metric_name, metric_noun, network_results
-from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, PublishedMatrix
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from ..experiment_setup import ExperimentSetup
+from ..printed import IN_TEXT, PARTNER, SPREAD, PublishedMatrix
+from ..report import (
+    Answer,
+    Cell,
+    Claim,
+    Floats,
+    Report,
+    ReportTable,
+    claim_correlation,
+    judge_lower,
+    judge_negative,
+    pearson,
+    summarize,
+    values_of,
+)
 
 TITLE = "The best, the chosen and the worst partner of each task, relative to a random one"
-MIN_CORRELATION = 0.7
-PARTNER_KINDS = ("best", "chosen", "worst")
-Partners = dict[str, dict[str, str]]
-Errors = dict[str, dict[str, list[float]]]  # by task and partner, one error per seed
-Gains = dict[str, dict[str, list[float]]]  # by kind and task, one gain per seed
 
 
 def run(setup: ExperimentSetup) -> Report:
@@ -38,179 +39,134 @@ def run(setup: ExperimentSetup) -> Report:
     As in the paper, the best and the worst partner are determined on test data.
     """
     with setup.open_backend() as backend:
-        errors = pair_errors(backend, setup.seeds)
-        affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
-    names = setup.chosen.names
-    partners = {task: _partners(errors[task], affinity, task) for task in names}
-    gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in PARTNER_KINDS}
-    correlation = pearson(*([summarize(gains[kind][task]).mean for task in names] for kind in ("best", "chosen")))
+        errors = pair_errors(backend, setup.seeds)  # [task, partner, seed]
+        affinity = replace(pool_seeds(setup.measure(backend)), tasks=setup.short_names())
+    tasks, means = affinity.tasks, errors.mean(2)
+    diverged = np.isnan(means)  # so is a task's error with itself
+    partners = {
+        "best": np.nanargmin(means, axis=1),
+        "chosen": np.nanargmax(np.where(diverged, np.nan, affinity.mean.T), axis=1),
+        "worst": np.nanargmax(means, axis=1),
+    }
+    usual = np.nanmean(errors, axis=1)  # expected with a random partner [task, seed]
+    usual = np.where(usual.any(1, keepdims=True), usual, np.nan)  # if there are no errors, nothing can be gained
+    gains = {kind: gain(errors, usual, places) for kind, places in partners.items()}  # [task, seed]
+    values = {kind: list(map(summarize, by_task)) for kind, by_task in gains.items()}
+    names = {kind: [tasks[place] for place in places] for kind, places in partners.items()}
+    columns: dict[str, Sequence[Cell]] = {"task": tasks}
+    for kind in partners:
+        columns |= {kind: values[kind], f"printed {kind}": values_of(PARTNER[kind], tasks)}
+    correlation = pearson(gains["best"].mean(1), gains["chosen"].mean(1))
+    # How much one test row changes the gain of each task.
+    per_row = 100 * setup.per_row / usual.mean(1)
+
+    # For which tasks does the partner matter?
+    ours, published = affinity.spread(), PublishedMatrix("celeba_tag").affinity.spread()
+    shown = list(SPREAD) if setup.printed_dataset == "celeba" else tasks
+    factor = np.median([published.values[task] / printed for task, printed in SPREAD.items()])
+    narrow = int(np.argmin([ours.values[task] for task in tasks]))
+    lost = [f"{tasks[i]} with {tasks[j]}" for i, j in combinations(range(len(tasks)), 2) if diverged[i, j]]
+    less = f"test {setup.noun}"
     return Report(
         "partner",
         TITLE,
-        tables=[_gain_table(setup, gains), _partner_table(setup, partners), _spread_table(setup, affinity)],
-        claims=_claims(setup, affinity, partners, gains, correlation, _gains_per_row(setup, errors)),
-        figures={"partner": _figure(setup, gains), "partner-spread": _spread_figure(setup, affinity)},
+        tables=[
+            ReportTable.of_columns(f"Less {less} than with a random partner, %", columns),
+            ReportTable.of_columns(
+                "Who they are", {"task": tasks, **names}, "best and worst by test, chosen by affinity"
+            ),
+            ReportTable.of_columns(
+                "Highest less lowest affinity onto each task",
+                {
+                    "task": shown,
+                    "ours / median": values_of(ours.values, shown, per=float(np.median(list(ours.values.values())))),
+                    "remark": ["no partner stands out" if task in ours.flagged else "" for task in shown],
+                    f"published matrix / {factor:.1f}": values_of(published.values, shown, per=factor),
+                    "printed": values_of(SPREAD, shown),
+                },
+            ),
+        ],
+        claims=[
+            claim_correlation(
+                "the chosen partner's gain correlates with the best partner's (Pearson 0.93)",
+                correlation,
+                yes=0.7,
+            ),
+            claim_better_than_random(gains["chosen"], per_row, setup.noun),
+            Claim(
+                "in the published matrix a8 alone has no partner that stands out",
+                "yes" if published.flagged == ("a8",) else "no",
+                f"flagged: {', '.join(published.flagged) or 'none'}",
+            ),
+            Claim(
+                "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
+                judge_worst_chosen(*(by_task[narrow] for by_task in gains.values()), per_row=per_row[narrow]),
+                f"{tasks[narrow]}: chosen {names['chosen'][narrow]}, worst {names['worst'][narrow]}",
+            ),
+        ],
+        figures={"partner": draw_bars(values, tasks, title=TITLE, ylabel=f"less {less}, %")},
         notes=[
             *setup.notes,
-            *_divergence_notes(setup, errors),
-            f"gains: the reduction of the {metric_name(setup.chosen)} relative to a random partner, in percent",
+            *([f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []),
+            f"gains: the reduction of the {less} relative to a random partner, in percent",
         ],
-        numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
+        numbers={"pearson": correlation, "printed_pearson": IN_TEXT["partner pearson"]},
     )
 
 
-def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
-    """Returns the test results of each task with each partner, except for pairs that diverged.
+def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Array:
+    """Returns the test results of each task with each partner [task, partner, seed], with NaN for diverged pairs.
 
     Raises:
         Diverged: If all networks trained on one of the tasks diverged.
     """
-    pairs = backend.subsets(largest=2, smallest=2)
-    backend.networks([backend.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
-    found: Errors = {task: {} for task in backend.problem.names}
-    for pair in pairs:
-        for task, values in network_results(backend, pair, seeds).items():
-            if np.isfinite(values).all():
-                (other,) = pair - {task}
-                found[task][other] = values
-    if lost := [task for task, partners in found.items() if not partners]:
+    tasks = backend.tasks
+    pairs = list(combinations(range(len(tasks)), 2))
+    jobs = [backend.job([tasks[i], tasks[j]], seed) for seed in seeds for i, j in pairs]
+    backend.networks(jobs, "all pairs", diverged=True)
+    errors = np.full((len(tasks), len(tasks), len(seeds)), np.nan)
+    for i, j in pairs:
+        results = np.array(list(network_results(backend, [tasks[i], tasks[j]], seeds).values()))
+        errors[[i, j], [j, i]] = np.where(np.isfinite(results).all(1, keepdims=True), results, np.nan)
+    if lost := [task for task, by_partner in zip(tasks, errors, strict=True) if np.isnan(by_partner).all()]:
         raise Diverged(f"every pair with {', '.join(lost)} diverged; lower `recipe.lr`")
-    return found
+    return errors
 
 
-def _divergence_notes(setup: ExperimentSetup, errors: Errors) -> list[str]:
-    lost = [
-        f"{setup.short_name(task)} with {setup.short_name(other)}"
-        for task, other in combinations(setup.chosen.names, 2)
-        if other not in errors[task]
-    ]
-    return [f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []
+def gain(errors: Array, usual: Array, partners: NDArray[np.int64]) -> Array:
+    """Returns the percentage reduction in error relative to a random partner [task, seed].
 
-
-def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: str) -> dict[str, str]:
-    onto = affinity.tasks.index(task)
-    chosen = max(errors, key=lambda other: affinity.mean[affinity.tasks.index(other), onto])
-    ranked = sorted(errors, key=lambda other: float(np.mean(errors[other])))
-    return {"best": ranked[0], "chosen": chosen, "worst": ranked[-1]}
-
-
-def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
-    """Returns the percentage reduction in error relative to a random partner, for each seed.
+    Args:
+        errors: the errors [task, partner, seed].
+        usual: the expected errors with a random partner [task, seed].
+        partners: the partner of each task.
 
     Example:
-        >>> gain({"a": [4.0, 5.0], "b": [6.0, 5.0]}, "a")
-        [20.0, 0.0]
+        >>> gain(np.array([[[4.0, 5.0], [6.0, 5.0]]]), np.array([[5.0, 5.0]]), [0]).tolist()
+        [[20.0, 0.0]]
     """
-    usual = np.mean(list(errors.values()), axis=0)
-    scale = float(usual.mean()) or float("nan")
-    found: list[float] = (100 * (usual - errors[partner]) / scale).tolist()
-    return found
+    chosen = errors[np.arange(len(errors)), partners]
+    return np.asarray(100 * (usual - chosen) / usual.mean(1, keepdims=True))
 
 
-def _gains_per_row(setup: ExperimentSetup, errors: Errors) -> dict[str, float]:
-    """Returns how much one test row changes the gain of each task."""
-    return {
-        task: 100 * error_per_row(setup.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
-        for task, found in errors.items()
-    }
-
-
-def _gain_table(setup: ExperimentSetup, gains: Gains) -> ReportTable:
-    rows: list[list[Cell]] = []
-    for task in setup.chosen.names:
-        printed = PARTNER.get(setup.short_name(task))
-        row: list[Cell] = [setup.short_name(task)]
-        for number, kind in enumerate(PARTNER_KINDS):
-            row += [summarize(gains[kind][task]), None if printed is None else Value(printed[number])]
-        rows.append(row)
-    columns = ("task", *(name for kind in PARTNER_KINDS for name in (kind, f"printed {kind}")))
-    return ReportTable(f"Less {metric_name(setup.chosen)} than with a random partner, %", columns, rows)
-
-
-def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
-    rows = [
-        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in PARTNER_KINDS))
-        for task, found in partners.items()
-    ]
-    return ReportTable("Who they are", ("task", *PARTNER_KINDS), rows, "best and worst by test, chosen by affinity")
-
-
-def _spread_tasks(setup: ExperimentSetup) -> list[str]:
-    """Returns the short names of the tasks to show, which are the paper's tasks if they include ours."""
-    return (
-        list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
-    )
-
-
-def _spread_table(setup: ExperimentSetup, affinity: Affinity) -> ReportTable:
-    published, ours = PublishedMatrix("celeba_tag").affinity.spread(), with_short_names(setup, affinity).spread()
-    usual = float(np.median(list(ours.values.values())))
-    factor = float(np.median([published.values[task] / printed for task, printed in SPREAD.items()]))
-    rows: list[list[Cell]] = []
-    for short in _spread_tasks(setup):
-        flag = "no partner stands out" if short in ours.flagged else ""
-        row: list[Cell] = [short, Value(ours.values[short] / usual) if short in ours.values else None, flag]
-        known = short in SPREAD
-        row += [Value(published.values[short] / factor), Value(SPREAD[short])] if known else [None, None]
-        rows.append(row)
-    columns = ("task", "ours / median", "remark", f"published matrix / {factor:.1f}", "printed")
-    return ReportTable("Highest less lowest affinity onto each task", columns, rows)
-
-
-def _claims(
-    setup: ExperimentSetup,
-    affinity: Affinity,
-    partners: Partners,
-    gains: Gains,
-    correlation: float,
-    per_row: Mapping[str, float],
-) -> list[Claim]:
-    narrow = min(affinity.spread().values, key=lambda task: affinity.spread().values[task])
-    flagged = PublishedMatrix("celeba_tag").affinity.spread().flagged
-    return [
-        claim_correlation(
-            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)",
-            correlation,
-            yes_threshold=MIN_CORRELATION,
-        ),
-        claim_better_than_random(list(gains["chosen"].values()), list(per_row.values()), metric_noun(setup.chosen)),
-        Claim(
-            "in the published matrix a8 alone has no partner that stands out",
-            "yes" if flagged == ("a8",) else "no",
-            f"flagged: {', '.join(flagged) or 'none'}",
-        ),
-        Claim(
-            "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
-            judge_worst_chosen(*(gains[kind][narrow] for kind in PARTNER_KINDS), per_row=per_row[narrow]),
-            f"{setup.short_name(narrow)}: chosen {setup.short_name(partners[narrow]['chosen'])}, worst "
-            f"{setup.short_name(partners[narrow]['worst'])}",
-        ),
-    ]
-
-
-def claim_better_than_random(
-    chosen: Sequence[Sequence[float]], per_row: Sequence[float], metric: str = "error"
-) -> Claim:
+def claim_better_than_random(gains: Array, per_row: Array, metric: str = "error") -> Claim:
     """Judges whether chosen partners are clearly better than random ones, on average over tasks.
 
     Args:
-        chosen: the gains of the chosen partners, by task and seed.
+        gains: the gains of the chosen partners [task, seed].
         per_row: how much one test row changes the gain of each task. See `judge_negative`.
         metric: "error" or "loss".
     """
-    known = [(found, row) for found, row in zip(chosen, per_row, strict=True) if np.isfinite(found).all()]
     text = "the chosen partner is better than a random one"
-    if len(chosen) < 3 or not known:
+    finite = np.isfinite(gains).all(1)
+    if len(gains) < 3 or not finite.any():
         return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {metric} above zero")
-    mean = np.mean([found for found, _ in known], axis=0)
-    most = max(row for _, row in known) / len(known)
-    answer = judge_negative((-mean).tolist(), per_row=most)
+    mean = gains[finite].mean(0)
+    answer = judge_negative(-mean, per_row=per_row[finite].max() / finite.sum())
     return Claim(text, answer, f"{mean.mean():.2f}% less {metric} on average over tasks")
 
 
-def judge_worst_chosen(
-    best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, per_row: float = 0.0
-) -> Answer:
+def judge_worst_chosen(best: Floats, chosen: Floats, worst: Floats, *, per_row: float = 0.0) -> Answer:
     """Judges whether the chosen partner is the worst one, given the gains of all seeds.
 
     "yes" means that no partner has a lower gain, and that the chosen one is clearly worse than a random partner. "no"
@@ -227,27 +183,3 @@ def judge_worst_chosen(
     if np.mean(chosen) <= np.mean(worst):
         return "yes" if judge_negative(chosen, per_row=per_row) == "yes" else "within noise"
     return "no" if judge_lower(worst, chosen, per_row=per_row) == "yes" else "within noise"
-
-
-def _figure(setup: ExperimentSetup, gains: Gains) -> Figure:
-    names = setup.chosen.names
-    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in PARTNER_KINDS}
-    return draw_bars(
-        {kind: [one.mean for one in values] for kind, values in found.items()},
-        [setup.short_name(task) for task in names],
-        title=TITLE,
-        ylabel=f"less {metric_name(setup.chosen)}, %",
-        errors={kind: [one.stderr or 0.0 for one in values] for kind, values in found.items()},
-    )
-
-
-def _spread_figure(setup: ExperimentSetup, affinity: Affinity) -> Figure:
-    found = {"ours": with_short_names(setup, affinity).spread().values}
-    if setup.printed_dataset == "celeba":
-        found["published"] = PublishedMatrix("celeba_tag").affinity.spread().values
-    tasks = _spread_tasks(setup)
-    series = {
-        name: [values.get(task, np.nan) / float(np.median(list(values.values()))) for task in tasks]
-        for name, values in found.items()
-    }
-    return draw_bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")

@@ -2,126 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from tagalong.affinity import Affinity
-from tagalong.group import Grouping, select_groups
+from tagalong.group import Group, select_groups
+from tagalong.report import marker_style
 
-from ..affinities import measure_every_step, off_diagonal, pool_seeds, with_short_names
-from ..claims import claim_correlation, judge_lower, pearson, summarize
-from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
-from ..figures import draw_scatter
-from ..metrics import error_per_row, grouping_totals, metric_digits, metric_label, network_results
-from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from ..experiment_setup import ExperimentSetup
+from ..experiment_setup import ExperimentSetup, grouping_totals, network_results, off_diagonal, pool_seeds
+from ..figures import axis, figure_layout
+from ..printed import IN_TEXT
+from ..report import (
+    Answer,
+    Cell,
+    Claim,
+    Floats,
+    Report,
+    ReportTable,
+    Value,
+    claim_correlation,
+    judge_lower,
+    pearson,
+    summarize,
+)
 
 TITLE = "Affinity on train against validation loss"
-PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 
 def run(setup: ExperimentSetup) -> Report:
     """Measures affinities for both losses at every step. Groups chosen on validation data may have just one task."""
+    from plotly.graph_objects import Figure, Scatter
+
+    is_celeba, shorts = setup.printed_dataset == "celeba", setup.short_names()
+    rows: list[list[Cell]] = []
+    chosen, means = {}, {}
     with setup.open_backend() as backend:
-        found = {
-            "train": pool_seeds(measure_every_step(backend, setup.seeds)),
-            "validation": pool_seeds(measure_every_step(backend, setup.seeds, held_out=True)),
+        affinities = {
+            "train": pool_seeds(setup.measure(backend, every=1)),
+            "validation": pool_seeds(setup.measure(backend, every=1, held_out=True)),
         }
-        groupings = {
-            loss: {k: select_groups(a, k, allow_single=loss == "validation", resamples=0) for k in setup.budgets}
-            for loss, a in found.items()
-        }
-        errors = {
-            (loss, k): grouping_totals(backend, grouping.groups, setup.seeds)
-            for loss, by_budget in groupings.items()
-            for k, grouping in by_budget.items()
-        }
-        joint_totals = [
-            sum(each)
-            for each in zip(*network_results(backend, backend.problem.names, setup.seeds).values(), strict=True)
-        ]
-    raw = pearson(*(off_diagonal(affinity) for affinity in found.values()))
-    centered = pearson(*(off_diagonal(affinity, centered=True) for affinity in found.values()))
+        for loss, affinity in affinities.items():
+            single = loss == "validation"
+            groups = {k: select_groups(affinity, k, allow_single=single, resamples=0).groups for k in setup.budgets}
+            totals = [grouping_totals(backend, groups[k], setup.seeds) for k in groups]
+            for k, total in zip(groups, totals, strict=True):
+                rows.append([loss, k, setup.summarize(total), _format_groups(setup, groups[k]), None])
+            chosen[loss], means[loss] = groups, np.mean(totals, axis=0)
+            printed = Value(IN_TEXT[f"{loss} error"], digits=3) if is_celeba and len(shorts) == 9 else None
+            rows.append([loss, "mean", summarize(means[loss], digits=max(3, setup.digits)), "", printed])
+        joint = np.sum(list(network_results(backend, backend.tasks, setup.seeds).values()), axis=0)
+    x, y = (off_diagonal(affinity) for affinity in affinities.values())
+    raw = pearson(x, y)
+    centered = pearson(*(off_diagonal(affinity, centered=True) for affinity in affinities.values()))
+    pairs = [f"{source} → {target}" for source in shorts for target in shorts if source != target]
+    points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
+    xaxis, yaxis = axis("affinity × 1000 on train loss"), axis("affinity × 1000 on validation loss")
+    note = "too few to correlate" if np.isnan(raw) else f"Pearson {raw:.3f}"
+    same = all(set(chosen["train"][k]) == set(chosen["validation"][k]) for k in setup.budgets)
+    single_tasks = sum(len(group.trains) == 1 for groups in chosen["validation"].values() for group in groups)
+    # A network may be used with every budget, so one test row may change the mean by as much as a total.
+    equal: Answer = "yes" if same else judge_equally_good(means["train"], means["validation"], joint, setup.per_row)
     return Report(
         "validation",
         TITLE,
-        tables=[_correlation_table(setup, raw, centered), _group_table(setup, groupings, errors)],
-        claims=_claims(raw, setup, errors, groupings, joint_totals),
-        figures={"validation": _figure(setup, found)},
+        tables=[
+            ReportTable(
+                "Pearson of the two",
+                ("affinities", "ours", "printed"),
+                [
+                    (
+                        "all pairs",
+                        Value(raw, digits=4),
+                        Value(IN_TEXT["validation pearson"], digits=4) if is_celeba else None,
+                    ),
+                    ("less the mean onto each target", Value(centered, digits=4), None),
+                ],
+            ),
+            ReportTable(
+                "Groups from either",
+                ("loss", "groups", f"total {setup.label()}", "networks", "printed"),
+                rows,
+                "+task marks a helper",
+            ),
+        ],
+        claims=[
+            claim_correlation("train and validation affinities agree (Pearson 0.98)", raw, yes=0.9, no=0.7),
+            Claim(
+                "their groups do equally well",
+                equal,
+                f"{means['train'].mean():.4g} and {means['validation'].mean():.4g} on average over budgets, one "
+                f"network for all tasks {joint.mean():.4g}; yes needs the same groups, or both clearly better than "
+                "that network",
+            ),
+            Claim(
+                "affinity on validation never chooses a group of one task, though it could",
+                "no" if single_tasks else "yes",
+                f"{single_tasks} groups of one task were chosen on validation",
+            ),
+        ],
+        figures={"validation": Figure([points], figure_layout(TITLE, note, xaxis=xaxis, yaxis=yaxis))},
         notes=setup.notes,
-        numbers={"pearson": None if np.isnan(raw) else raw},
+        numbers={"pearson": raw},
     )
 
 
-def _correlation_table(setup: ExperimentSetup, raw: float, centered: float) -> ReportTable:
-    printed = Value(VALIDATION_PEARSON, digits=4) if setup.printed_dataset == "celeba" else None
-    rows: list[list[Cell]] = [
-        ["all pairs", Value(raw, digits=4), printed],
-        ["less the mean onto each target", Value(centered, digits=4), None],
-    ]
-    return ReportTable("Pearson of the two", ("affinities", "ours", "printed"), rows)
+def _format_groups(setup: ExperimentSetup, groups: tuple[Group, ...]) -> str:
+    texts = []
+    for group in groups:
+        helpers = [f"+{short}" for short in setup.short_names(sorted(group.helpers))]
+        texts.append(f"{{{', '.join([*setup.short_names(sorted(group.serves)), *helpers])}}}")
+    return " ".join(texts)
 
 
-def _group_table(
-    setup: ExperimentSetup, groupings: dict[str, dict[int, Grouping]], errors: dict[tuple[str, int], list[float]]
-) -> ReportTable:
-    rows: list[list[Cell]] = []
-    digits = metric_digits(setup.chosen)
-    for loss, by_budget in groupings.items():
-        for k, grouping in by_budget.items():
-            shown = " ".join(_format_group(setup, group.trains, group.serves) for group in grouping.groups)
-            rows.append([loss, k, summarize(errors[loss, k], digits=digits), shown, None])
-        mean = np.mean([errors[loss, k] for k in by_budget], axis=0).tolist()
-        comparable = setup.printed_dataset == "celeba" and len(setup.chosen.names) == 9
-        printed = Value(PRINTED_MEAN[loss], digits=3) if comparable else None
-        rows.append([loss, "mean", summarize(mean, digits=max(3, digits)), "", printed])
-    columns = ("loss", "groups", f"total {metric_label(setup.chosen)}", "networks", "printed")
-    return ReportTable("Groups from either", columns, rows, "+task marks a helper")
-
-
-def _format_group(setup: ExperimentSetup, trains: frozenset[str], serves: frozenset[str]) -> str:
-    helpers = [f"+{setup.short_name(task)}" for task in sorted(trains - serves)]
-    return f"{{{', '.join([*map(setup.short_name, sorted(serves)), *helpers])}}}"
-
-
-def _claims(
-    raw: float,
-    setup: ExperimentSetup,
-    errors: dict[tuple[str, int], list[float]],
-    groupings: dict[str, dict[int, Grouping]],
-    joint_totals: Sequence[float],
-) -> list[Claim]:
-    train, validation = (np.mean([errors[loss, k] for k in setup.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
-    same = all(set(one.groups) == set(groupings["validation"][k].groups) for k, one in groupings["train"].items())
-    row = error_per_row(setup.chosen)  # applies to the mean too, since a network may be used with every budget
-    single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
-    return [
-        claim_correlation(
-            "train and validation affinities agree (Pearson 0.98)", raw, yes_threshold=0.9, no_threshold=0.7
-        ),
-        Claim(
-            "their groups do equally well",
-            "yes" if same else judge_equally_good(train, validation, joint_totals, row),
-            f"{np.mean(train):.4g} and {np.mean(validation):.4g} on average over budgets, one network for all tasks "
-            f"{np.mean(joint_totals):.4g}; yes needs the same groups, or both clearly better than that network",
-        ),
-        Claim(
-            "affinity on validation never chooses a group of one task, though it could",
-            "no" if single else "yes",
-            f"{single} groups of one task were chosen on validation",
-        ),
-    ]
-
-
-def judge_equally_good(
-    first: Sequence[float], second: Sequence[float], joint_totals: Sequence[float], per_row: float = 0.0
-) -> Answer:
+def judge_equally_good(first: Floats, second: Floats, joint: Floats, per_row: float = 0.0) -> Answer:
     """Judges whether two ways of grouping are equally good, given the totals of all seeds.
 
     "yes" requires that both are clearly better than one network for all tasks. For `per_row`, see `judge_negative`.
@@ -134,21 +125,5 @@ def judge_equally_good(
     """
     if "yes" in (judge_lower(first, second, per_row=per_row), judge_lower(second, first, per_row=per_row)):
         return "no"
-    gains = {judge_lower(found, joint_totals, per_row=per_row) for found in (first, second)}
-    return "yes" if gains == {"yes"} else "within noise"
-
-
-def _figure(setup: ExperimentSetup, affinities: dict[str, Affinity]) -> Figure:
-    tasks = with_short_names(setup, affinities["train"]).tasks
-    pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
-    x, y = (off_diagonal(affinity) for affinity in affinities.values())
-    correlation = pearson(x, y)
-    return draw_scatter(
-        1000 * x,
-        1000 * y,
-        pairs,
-        title=TITLE,
-        xlabel="affinity × 1000 on train loss",
-        ylabel="affinity × 1000 on validation loss",
-        note="too few to correlate" if np.isnan(correlation) else f"Pearson {correlation:.3f}",
-    )
+    better = [judge_lower(totals, joint, per_row=per_row) == "yes" for totals in (first, second)]
+    return "yes" if all(better) else "within noise"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ ENTRY_CHANNELS, MIDDLE_CHANNELS, MIDDLE_BLOCKS, OUTPUT_CHANNELS = (32, 64, 128, 
 DECODER_CHANNELS = (128, 64, 48, 32)
 
 
+@dataclass(frozen=True)
 class Xception(ModuleFactory):
     """Creates encoders with 512 output channels at 1/16 of the input resolution.
 
@@ -29,12 +31,11 @@ class Xception(ModuleFactory):
         torch.Size([2, 32, 4, 4])
     """
 
-    def __init__(self, channels: float = 1.0) -> None:
-        self.channels = channels
+    channels: float = 1.0
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         first, second, *growing = (
-            scale_channels(size, self.channels * width) for size in (*ENTRY_CHANNELS, MIDDLE_CHANNELS)
+            _scale_channels(size, self.channels * width) for size in (*ENTRY_CHANNELS, MIDDLE_CHANNELS)
         )
         encoder = nn.Sequential(
             Colours(),
@@ -45,14 +46,12 @@ class Xception(ModuleFactory):
             *(Block(a, b, 2, halve=True, rectified=n > 0) for n, (a, b) in enumerate(pairwise([second, *growing]))),
             *(Block(growing[-1], growing[-1], 3) for _ in range(MIDDLE_BLOCKS)),
             nn.ReLU(),
-            *_with_norm(Separable(growing[-1], last := scale_channels(OUTPUT_CHANNELS, self.channels)), last),
+            *_with_norm(Separable(growing[-1], last := _scale_channels(OUTPUT_CHANNELS, self.channels)), last),
         )
         return initialize(encoder)
 
-    def __repr__(self) -> str:
-        return f"Xception(channels={self.channels:g})"
 
-
+@dataclass(frozen=True)
 class Decoders(ModuleFactory):
     """Creates decoders with four transposed convolutions, each of which doubles the resolution.
 
@@ -60,20 +59,16 @@ class Decoders(ModuleFactory):
         channels: a multiplier for the paper's number of channels.
     """
 
-    def __init__(self, channels: float = 1.0) -> None:
-        self.channels = channels
+    channels: float = 1.0
 
     def __call__(self, task: Task, features: int) -> nn.Module:
         layers: list[nn.Module] = []
-        sizes = [features, *(scale_channels(size, self.channels) for size in DECODER_CHANNELS)]
+        sizes = [features, *(_scale_channels(size, self.channels) for size in DECODER_CHANNELS)]
         for place, (in_channels, out_channels) in enumerate(pairwise(sizes)):
             layers += [*_with_norm(nn.ConvTranspose2d(in_channels, out_channels, 2, 2), out_channels), nn.ReLU()]
             if place < len(DECODER_CHANNELS) - 1:
                 layers += [*_with_norm(nn.Conv2d(out_channels, out_channels, 3, padding=1), out_channels), nn.ReLU()]
         return initialize(nn.Sequential(*layers, nn.Conv2d(sizes[-1], task.head_size, 3, padding=1)))
-
-    def __repr__(self) -> str:
-        return f"Decoders(channels={self.channels:g})"
 
 
 class Colours(nn.Module):
@@ -116,22 +111,17 @@ class Block(nn.Module):
             ]
         layers += [nn.Conv2d(out_channels, out_channels, 2, 2)] if halve else []
         self.layers = nn.Sequential(*layers[0 if rectified else 1 :])
-        shortened = halve or in_channels != out_channels
-        self.short_cut = (
-            nn.Sequential(
-                *_with_norm(nn.Conv2d(in_channels, out_channels, 1, 2 if halve else 1, bias=False), out_channels)
-            )
-            if shortened
-            else nn.Identity()
-        )
+        self.short_cut: nn.Module = nn.Identity()
+        if halve:
+            convolution = nn.Conv2d(in_channels, out_channels, 1, 2, bias=False)
+            self.short_cut = nn.Sequential(*_with_norm(convolution, out_channels))
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.layers(inputs) + self.short_cut(inputs)
         return outputs
 
 
-def scale_channels(size: int, factor: float) -> int:
-    """Scales a number of channels by a factor, with a minimum of one."""
+def _scale_channels(size: int, factor: float) -> int:
     return max(1, round(size * factor))
 
 

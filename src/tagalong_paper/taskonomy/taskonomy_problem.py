@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,36 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import (
-    InvalidInput,
-    as_names,
-    collect,
-    did_you_mean,
-    first_few,
-    pluralize,
-    raise_problems,
-    require_package,
-)
-from tagalong.files import CACHE, make_folder
-from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
-from tagalong.progress import NoProgress, Progress
+from tagalong.errors import InvalidInput, did_you_mean, first_few, is_integer, pluralize, require_package
+from tagalong.learn import PARTS, THREADS, Problem, Recipe, StreamedRows, Task
 
-from .images import CLASS_COUNT, ViewReader, drop_undecodable
-from .taskonomy_files import (
-    MAX_NAMED,
-    Building,
-    Folders,
-    Lists,
-    Views,
-    find_folders,
-    open_building,
-    read_lists,
-    required_domains,
-    usable_views,
-)
 from .taskonomy_network import Decoders, Xception
-
-SHIFTS = [(down, right) for down in range(3) for right in range(3)]
+from .views import CLASS_COUNT, DOMAINS, RGB, ViewReader, find_folders, find_views
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -67,10 +45,10 @@ def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
         tensor([0.])
     """
     inner = targets[:, :, 1:-1, 1:-1]
-    values, known = inner[:, :-1], inner[:, -1:]
+    values, mask = inner[:, :-1], inner[:, -1:]
     high, wide = inner.shape[-2:]
-    places = (outputs[:, :, down : down + high, right : right + wide] for down, right in SHIFTS)
-    errors = [((place - values).abs() * known).mean((1, 2, 3)) for place in places]
+    places = (outputs[:, :, i : i + high, j : j + wide] for i in range(3) for j in range(3))
+    errors = [((place - values).abs() * mask).mean((1, 2, 3)) for place in places]
     return torch.stack(errors).min(0).values
 
 
@@ -99,8 +77,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 RECIPES = {"small": replace(TASKONOMY_RECIPE, lr=0.02, batch_size=4, epochs=3, window=12), "full": TASKONOMY_RECIPE}
 MIN_PIXELS, PIXEL_STEP = 32, 16
-CHECKS = ("header", "decode")
-HEADER_NOTE = "only image headers were checked; other damage is counted when images are read, or use check=decode"
+VIEWS_TO_TRY = 100  # views of each split that are read before training, to find out whether every task has labels
 
 
 def taskonomy(
@@ -111,14 +88,11 @@ def taskonomy(
     pixels: int | None = None,
     channels: float | None = None,
     per_building: int | None = 1000,
-    check: Literal["header", "decode"] = "header",
-    cache: str | os.PathLike[str] | None = None,
     recipe: Recipe | None = None,
-    progress: Progress | None = None,
 ) -> Problem:
     """Loads Taskonomy: segmentation, depth, normals, 2D edges and 2D keypoints of rooms.
 
-    Images are read during training.
+    Images are read during training. If an image is damaged, its view counts as unlabeled, and `run.log` names it.
 
     Args:
         data: the folder with the downloaded images, with the layout DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. This
@@ -132,185 +106,84 @@ def taskonomy(
         pixels: the width and height of the images, a multiple of 16. Larger images are downsampled.
         channels: a multiplier for the number of channels in the encoder and the decoders.
         per_building: the maximum number of images per building for validation and test. If None, all images are used.
-        check: how to check images before training. Damaged images are skipped and counted. "header" reads only the
-            first and last bytes of each image. Views with other damage are logged when they are read, and have no
-            labels. "decode" decodes all images once, which takes as long as reading them for one epoch.
-        cache: the folder for the results of `check="decode"`. Defaults to `tagalong-cache` in `data`.
         recipe: the training recipe. Defaults to the paper's recipe, or to a quick recipe if `size` is "small".
-        progress: reports progress while images are decoded.
 
     Raises:
         ValueError: If the folder, the lists or the options are invalid.
         ImportError: If Pillow is not installed.
     """
     require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
-    chosen = _choose_tasks(tasks)
-    given = {"pixels": pixels, "channels": channels}
-    _check_options(data, chosen, size, per_building, {**given, "check": check})
-    settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
-    domains = required_domains(chosen)
-    place = Path(str(data))
-    folders = find_folders(place, domains)
-    found = read_lists(place if lists is None else Path(str(lists)))
-    buildings = _open_buildings(found, folders, domains)
-    views = {
-        part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
-        for part in PARTS
-    }
-    check_views(views)
-    readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
-    flaws = {part: reader.find_systematic_flaw() for part, reader in readers.items()}
-    raise_problems(
-        [InvalidInput("`data`:", f"{part} must have readable images", flaw) for part, flaw in flaws.items() if flaw]
-    )
-    if check == "decode":
-        readers = _decode_all(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
-        views = {part: reader.views for part, reader in readers.items()}
-    check_labels({part: reader.unlabeled_tasks() for part, reader in readers.items()})
-    rows = {part: _streamed_rows(reader) for part, reader in readers.items()}
+    if data is None:
+        raise InvalidInput("data", "must be the folder with the Taskonomy images", "None", "download them first")
+    if size not in SIZES:
+        raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
+    pixels = SIZES[size]["pixels"] if pixels is None else pixels
+    channels = SIZES[size]["channels"] if channels is None else channels
+    if not is_integer(pixels, MIN_PIXELS) or pixels % PIXEL_STEP:
+        raise InvalidInput("pixels", f"must be a multiple of {PIXEL_STEP} and at least {MIN_PIXELS}", repr(pixels))
+    known = [task.name for task in TASKS]
+    names = known if tasks is None else [name.strip() for name in tasks.split(",")] if isinstance(tasks, str) else tasks
+    for name in names:
+        if name not in known:
+            raise InvalidInput("tasks", "must contain only Taskonomy tasks", repr(name), did_you_mean(name, known))
+    chosen = tuple(name for name in known if name in names)
+    # Normals also require depth, which shows where they are valid.
+    needed = {*chosen, "depth"} if "normals" in chosen else set(chosen)
+    domains = [RGB, *(domain for task, domain in DOMAINS.items() if task in needed)]
+    listed = read_lists(Path(str(data if lists is None else lists)))
+    folder = find_folders(Path(str(data)), listed["train"][0])
+    rows, sizes, notes = {}, [], []
+    for part, buildings in listed.items():
+        with ThreadPoolExecutor(THREADS) as pool:
+            views, incomplete, digests = zip(
+                *pool.map(lambda name: find_views(folder, name, domains), buildings), strict=True
+            )
+        if sum(incomplete):
+            notes.append(f"{part}: images skipped: {sum(incomplete)} without an image of every domain")
+        kept = [names if part == "train" else names[:per_building] for names in views]
+        named = [(building, view) for building, names in zip(buildings, kept, strict=True) for view in names]
+        reader = ViewReader(folder, named, chosen, pixels, b"".join(digests))
+        check_labels(part, reader)
+        groups = torch.repeat_interleave(torch.tensor(list(map(len, kept))))  # the building of each row
+        rows[part] = StreamedRows(reader, chosen, groups, at_once=16)
+        sizes.append(f"{part} {pluralize(len(named), 'image')} of {pluralize(len(buildings), 'building')}")
+    if per_building is not None:
+        images = pluralize(per_building, "image")
+        notes.insert(0, f"for validation and test, only the first {images} of each building")
     return Problem(
         "taskonomy",
         tuple(task for task in TASKS if task.name in chosen),
         rows["train"],
         rows["val"],
         rows["test"],
-        encoder=Xception(settings["channels"]),
-        head=Decoders(settings["channels"]),
+        encoder=Xception(channels),
+        head=Decoders(channels),
         recipe=recipe or RECIPES[size],
-        notes=(*view_notes(views, found, folders, per_building), *([HEADER_NOTE] if check == "header" else [])),
+        notes=(f"read from files: {'; '.join(sizes)}", *notes),
     )
 
 
-def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
-    known = tuple(task.name for task in TASKS)
-    if tasks is None:
-        return known
-    chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else as_names(tasks)
-    unknown = [name for name in chosen if name not in known]
-    raise_problems(
-        [
-            InvalidInput("tasks", "must contain only Taskonomy tasks", repr(name), did_you_mean(name, known))
-            for name in unknown
-        ]
-    )
-    return tuple(name for name in known if name in chosen)
+def read_lists(folder: Path) -> dict[str, list[str]]:
+    """Reads the names of the buildings for training, validation and test. Comments start with #."""
+    texts = {part: (folder / f"{part}_models.txt").read_text(encoding="utf-8-sig") for part in PARTS}
+    lists = {part: re.findall(r"^\s*([^\s#]+)", text, re.MULTILINE) for part, text in texts.items()}
+    counts = Counter(name for names in lists.values() for name in names)
+    if repeated := [name for name, times in counts.items() if times > 1]:
+        raise InvalidInput("lists", "must name each building only once", f"{first_few(repeated)} more than once")
+    return lists
 
 
-def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, options: dict[str, Any]) -> None:
-    problems = []
-    if data is None:
-        hint = "download them first"
-        problems.append(InvalidInput("data", "must be the folder with the Taskonomy images", "None", hint))
-    if not tasks:
-        problems.append(InvalidInput("tasks", "must name at least one task", "none"))
-    if size not in SIZES:
-        problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
-    pixels, channels = options["pixels"], options["channels"]
-    if pixels is not None and (not isinstance(pixels, int) or pixels < MIN_PIXELS or pixels % PIXEL_STEP):
-        multiple = f"must be a multiple of {PIXEL_STEP} and at least {MIN_PIXELS}"
-        problems.append(InvalidInput("pixels", multiple, repr(pixels)))
-    if channels is not None and (not isinstance(channels, (int, float)) or not 0 < channels < float("inf")):
-        problems.append(InvalidInput("channels", "must be a positive number", repr(channels)))
-    if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
-        expected = "must be a positive integer, or None for all images"
-        problems.append(InvalidInput("per_building", expected, repr(per_building)))
-    if options["check"] not in CHECKS:
-        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(options["check"])))
-    raise_problems(problems)
-
-
-def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """Opens the buildings in each list. Reports all problems in one error, with the first few in detail."""
-    problems: list[InvalidInput] = []
-    flaws: list[InvalidInput] = []
-    opened: dict[str, list[Building]] = {part: [] for part in PARTS}
-    for part, names in lists.items():
-        missing = [name for name in names if name not in folders]
-        if missing:
-            expected = f"{part} must name buildings that are in `data`"
-            problems.append(InvalidInput("`lists`:", expected, first_few(list(map(repr, missing)))))
-        for name in names:
-            building = collect(flaws, open_building, name, folders[name], domains) if name in folders else None
-            if building is not None:
-                opened[part].append(building)
-    left_out = len(flaws) - MAX_NAMED
-    more = (
-        [InvalidInput("`data`:", f"there are similar problems in {pluralize(left_out, 'more building')}")]
-        if left_out > 0
-        else []
-    )
-    raise_problems([*problems, *flaws[:MAX_NAMED], *more])
-    return opened
-
-
-def _decode_all(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
-    make_folder(folder)
-    found = {part: drop_undecodable(reader, folder, progress) for part, reader in readers.items()}
-    check_views({part: reader.views for part, reader in found.items()})
-    return found
-
-
-def _streamed_rows(reader: ViewReader) -> StreamedRows:
-    return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
-
-
-def check_views(views: Mapping[str, Views]) -> None:
-    """Checks that every split has a usable view.
+def check_labels(part: str, reader: ViewReader) -> None:
+    """Checks that every task has labels, by reading views from all buildings until one has been found for each task.
 
     Raises:
-        ValueError: If a split has no usable views. The message says why views were skipped.
+        InvalidInput: If a task has no labels.
     """
-    empty = {part: found for part, found in views.items() if not len(found)}
-    raise_problems(
-        [
-            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_format_skipped(found)}")
-            for part, found in empty.items()
-        ]
-    )
-
-
-def check_labels(unlabeled: Mapping[str, Sequence[str]]) -> None:
-    """Checks that every split has labels for every task.
-
-    Args:
-        unlabeled: the tasks without labels in each split.
-
-    Raises:
-        ValueError: If a task has no labels in a split.
-    """
-    raise_problems(
-        [
-            InvalidInput(
-                "`data`:",
-                f"{part} must have labels for every task",
-                f"no labeled pixels for {', '.join(tasks)}",
-                "add buildings to its list",
-            )
-            for part, tasks in unlabeled.items()
-            if tasks
-        ]
-    )
-
-
-def view_notes(
-    views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
-) -> tuple[str, ...]:
-    """Returns notes on the number of views and buildings, including those that were skipped."""
-    sizes = "; ".join(_format_size(part, v) for part, v in views.items())
-    notes = [f"read from files: {sizes}"]
-    if per_building is not None:
-        notes.append(f"for validation and test, only the first {pluralize(per_building, 'image')} of each building")
-    notes += [f"{part}: images skipped: {_format_skipped(v)}" for part, v in views.items() if v.skipped]
-    notes += [
-        f"{part}: buildings without a usable image: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
-    ]
-    unlisted = len(folders.keys() - {name for names in lists.values() for name in names})
-    return (*notes, f"buildings in the folder that are in no list: {unlisted}") if unlisted else tuple(notes)
-
-
-def _format_size(split: str, views: Views) -> str:
-    return f"{split} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
-
-
-def _format_skipped(views: Views) -> str:
-    return "; ".join(f"{number} {why}" for why, number in sorted(views.skipped.items())) or "no images"
+    unlabeled = list(reader.tasks)
+    for row in np.linspace(0, len(reader) - 1, min(len(reader), VIEWS_TO_TRY)).astype(int).tolist():
+        _, targets = reader.read(row, unlabeled, None)
+        unlabeled = [task for task in unlabeled if not targets[task].isfinite().any()]
+        if not unlabeled:
+            return
+    found = "; ".join([f"no labels of {', '.join(unlabeled)}", *sorted(reader.damaged)[:1]])
+    raise InvalidInput("data", f"must have labels for every task in {part}", found)

@@ -4,14 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .estimates import Estimate as Estimate
-    from .estimates import estimate_from_pairs as estimate_from_pairs
-    from .estimates import marginal_effects as marginal_effects
-    from .estimates import marginal_effects_of as marginal_effects_of
-    from .estimates import pair_gains as pair_gains
+    from .standings import Estimate as Estimate
     from .standings import Standing as Standing
     from .standings import average as average
+    from .standings import estimate_from_networks as estimate_from_networks
     from .standings import leaderboard as leaderboard
+    from .standings import marginal_effects as marginal_effects
+    from .standings import pair_gains as pair_gains
     from .truth_table import TruthBackend as TruthBackend
     from .truth_table import TruthTable as TruthTable
     from .truth_table import load_truth as load_truth
@@ -19,17 +18,16 @@ if TYPE_CHECKING:
     from .truth_table import truth_names as truth_names
 
 _HOMES = {
-    "Estimate": ".estimates",
+    "Estimate": ".standings",
     "Standing": ".standings",
     "TruthBackend": ".truth_table",
     "TruthTable": ".truth_table",
     "average": ".standings",
-    "estimate_from_pairs": ".estimates",
+    "estimate_from_networks": ".standings",
     "leaderboard": ".standings",
     "load_truth": ".truth_table",
-    "marginal_effects": ".estimates",
-    "marginal_effects_of": ".estimates",
-    "pair_gains": ".estimates",
+    "marginal_effects": ".standings",
+    "pair_gains": ".standings",
     "subset_members": ".truth_table",
     "truth_names": ".truth_table",
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from json import dumps
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,9 +23,6 @@ from tagalong.cli import (
     spinner,
 )
 from tagalong.files import json_safe
-
-if TYPE_CHECKING:
-    from .standings import Standing
 
 Tables = Annotated[
     str | None,
@@ -53,46 +51,29 @@ def leaderboard(
     Example:
         `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
     """
-    from .standings import leaderboard as compare
-    from .truth_table import truth_names
+    from . import average, truth_names  # loads torch
+    from . import leaderboard as compare
 
-    names = parse_names(tables)
+    names = parse_names(tables) or truth_names()
     ks = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
     with spinner("comparing estimators", quiet=json):
-        found = compare(names or truth_names(), budgets=ks, seeds=3 if seeds is None else seeds)
+        standings = compare(names, budgets=ks, seeds=3 if seeds is None else seeds)
     if json:
-        print(dumps({"leaderboard": [json_safe(standing.to_document()) for standing in found]}, indent=1))
+        print(dumps({"leaderboard": [json_safe(asdict(standing)) for standing in standings]}, indent=1))
         return
-    _show_leaderboard(found, ks)
-
-
-def _show_leaderboard(standings: list[Standing], budgets: tuple[int, ...]) -> None:
-    from .standings import average
-
+    if len(names) > 1:
+        standings += average(standings)
+    # The highest correlation first, and rows without one last.
+    standings.sort(key=lambda row: (2.0 if math.isnan(row.marginal) else -row.marginal, row.estimator))
+    numbers = ("pairs", "joining", *(f"k={k}" for k in ks), "cost")
     console = screen()
-    numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
-    names = dict.fromkeys(standing.table for standing in standings)
-    overall = average(standings) if len(names) > 1 else []
-    for name in (*names, *dict.fromkeys(standing.table for standing in overall)):
+    for name in (*names, "all tables"):
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in (*standings, *overall) if one.table == name), key=_sort_key)
-        for standing in rows:
-            changes = [f"{100 * standing.changes[k]:+.2f}%" if k in standing.changes else "" for k in budgets]
-            shown.add_row(
-                printable(standing.estimator),
-                _format_correlation(standing.pairs),
-                _format_correlation(standing.marginal),
-                *changes,
-                f"{standing.cost:.1f}",
-            )
-        print_table(console, shown)
-        print_line(console, "")
-
-
-def _format_correlation(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:+.2f}"
-
-
-def _sort_key(standing: Standing) -> tuple[float, str]:
-    """Returns a sort key that puts the highest correlation first and NaN last."""
-    return 2.0 if math.isnan(standing.marginal) else -standing.marginal, standing.estimator
+        for row in standings:
+            if row.table == name:
+                correlations = ["–" if math.isnan(value) else f"{value:+.2f}" for value in (row.pairs, row.marginal)]
+                changes = [f"{100 * row.changes[k]:+.2f}%" if k in row.changes else "" for k in ks]
+                shown.add_row(printable(row.estimator), *correlations, *changes, f"{row.cost:.1f}")
+        if shown.rows:
+            print_table(console, shown)
+            print_line(console, "")

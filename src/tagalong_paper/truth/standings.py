@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from itertools import permutations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
+from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean, is_positive_integer
+from tagalong.group import Grouping, select_groups
+from tagalong.learn import MLP, Job, Problem, Recipe, train
+from tagalong.measure import Estimator
+from tagalong.problems import load_problem
+from tagalong.study import make_method
 
-from .estimates import (
-    Estimate,
-    copies_changes,
-    correlation,
-    halves_of_truth,
-    load_table_problem,
-    marginal_effects,
-    measure_estimate,
-    pair_gains,
-    plugin_estimators,
-    random_changes,
-    table_estimates,
-)
-from .truth_table import TruthTable, load_truth, truth_names
+from .truth_table import Array, TruthBackend, TruthTable, load_truth, truth_names
 
-BUDGETS = (2, 3, 4)
-TRUTH = "truth, half the seeds"
-RANDOM = "random groups"
-COPIES = "copies"
-Array = NDArray[np.float64]
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,25 +49,20 @@ class Standing:
     cost: float
     seeds: int
 
-    def to_document(self) -> dict[str, Any]:
-        """Returns the contents as a JSON document."""
-        return asdict(self) | {"changes": {str(budget): change for budget, change in self.changes.items()}}
-
 
 def leaderboard(
     tables: Sequence[str] | None = None,
     *,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Sequence[int] = (2, 3, 4),
     seeds: int = 3,
     estimators: Mapping[str, object] | None = None,
-    progress: Callable[[str], None] | None = None,
 ) -> list[Standing]:
     """Scores every estimator on every table.
 
-    Four rows show how to read the others. `RANDOM` is the expected result of random groups. `COPIES` averages networks
-    for all tasks that differ only in their seeds, instead of forming groups. "best by validation" chooses among
-    networks for all subsets, each trained with one seed. `TRUTH` is the truth's own reliability: half the seeds predict
-    the other half.
+    Four rows show how to read the others. "random groups" is their expected result. "copies" averages networks for all
+    tasks that differ only in their seeds, instead of forming groups. "best by validation" chooses among networks for
+    all subsets, each trained with one seed. "truth, half the seeds" predicts the other half, which is how reliable the
+    truth itself is.
 
     Estimates are looked up in the tables, except for your own estimators and those from other packages (in the
     "tagalong.estimators" entry point group). They are measured on tagalong's own problems during the call.
@@ -88,106 +73,282 @@ def leaderboard(
         seeds: the number of seeds to average over.
         estimators: your own estimators by name: an `Estimator`, its class, or a function that takes (problem, seed) and
             returns (gains [source, target], cost).
-        progress: a function that is called with a message before each measurement.
 
     Raises:
-        ValueError: If a table is unknown, `seeds` is not positive, or an argument is not a list.
+        ValueError: If a table is unknown or `seeds` is not positive.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
-    for argument, given in {"tables": tables, "budgets": budgets}.items():
-        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
-            raise InvalidInput(argument, "must be a list", repr(given), f"write [{given!r}]")
     for name in tables or ():
         if name not in truth_names():
             hint = did_you_mean(name, truth_names())
-            raise InvalidInput("tables", "must be names of truth tables", repr(name), hint)
-    found: list[Standing] = []
-    plugins = {**plugin_estimators(), **(estimators or {})}
+            raise InvalidInput("tables", "must be a list of names of truth tables", repr(name), hint)
+    standings: list[Standing] = []
+    unlisted: dict[str, object] = {point.name: point for point in entry_points(group="tagalong.estimators")}
+    unlisted |= estimators or {}
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
-        used, truth = min(seeds, table.seeds), _Truth.of(table)
-        for label, by_seed in _all_estimates(table, used, plugins, progress):
-            found.append(_score_estimator(label, name, [(estimate, truth) for estimate in by_seed], budgets))
-        if table.seeds > 1:
-            halves = [halves_of_truth(table, seed) for seed in range(used)]
-            judged = [(estimate, _Truth.of(other)) for estimate, other in halves]
-            found.append(_score_estimator(TRUTH, name, judged, budgets))
+        seed_count = min(seeds, table.seeds)
         possible = [budget for budget in budgets if budget <= len(table.tasks)]
-        references = {RANDOM: random_changes(table, possible)}
+        by_estimator: dict[str, list[tuple[Estimate, TruthTable]]] = {}
+        for seed in range(seed_count):
+            for label, estimate in table_estimates(table, seed):
+                by_estimator.setdefault(label, []).append((estimate, table))
+        by_estimator |= _measure_estimators(table, unlisted, seed_count)
+        if table.seeds > 1:
+            by_estimator["truth, half the seeds"] = [halves_of_truth(table, seed) for seed in range(seed_count)]
+        standings += [_score(label, name, judged, possible) for label, judged in by_estimator.items()]
+        references = {"random groups": _random_changes(table, possible)}
         if table.copies:
-            references[COPIES] = copies_changes(table, budgets)
+            references["copies"] = {
+                k: float(np.exp(table.copies[k][-1]).mean() - 1) for k in budgets if k in table.copies
+            }
         for label, changes in references.items():
-            found.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
-    return found
+            standings.append(Standing(label, name, math.nan, math.nan, changes, 0.0, table.seeds))
+    return standings
 
 
-@dataclass(frozen=True, eq=False)
-class _Truth:
-    """A table with the effects by which estimates are judged."""
-
-    table: TruthTable
-    pairs: Array
-    joining: Array
-
-    @staticmethod
-    def of(table: TruthTable) -> _Truth:
-        return _Truth(table, pair_gains(table), marginal_effects(table))
-
-
-def average(found: Sequence[Standing]) -> list[Standing]:
-    """Returns the mean over all tables for each estimator that was scored on all of them."""
-    tables = {one.table for one in found}
-    means = []
-    for name in dict.fromkeys(one.estimator for one in found):
-        mine = [one for one in found if one.estimator == name]
-        if {one.table for one in mine} == tables:
-            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0)
-            budgets = set.intersection(*(set(one.changes) for one in mine))
-            changes = {k: float(np.mean([one.changes[k] for one in mine])) for k in sorted(budgets)}
-            seeds = min(one.seeds for one in mine)
-            means.append(Standing(name, "all tables", float(pairs), float(marginal), changes, float(cost), seeds))
-    return means
-
-
-def _all_estimates(
-    table: TruthTable, seeds: int, plugins: Mapping[str, object], progress: Callable[[str], None] | None
-) -> Iterator[tuple[str, list[Estimate]]]:
-    by_name: dict[str, list[Estimate]] = {}
-    for seed in range(seeds):
-        for name, estimate in table_estimates(table, seed):
-            by_name.setdefault(name, []).append(estimate)
-    yield from by_name.items()
-    problem = load_table_problem(table) if plugins else None
-    for name, estimator in plugins.items() if problem is not None else ():
-        if progress is not None:
-            progress(f"measuring {name} on {table.about['problem']}")
-        assert problem is not None
+def _measure_estimators(
+    table: TruthTable, estimators: Mapping[str, object], seeds: int
+) -> dict[str, list[tuple[Estimate, TruthTable]]]:
+    problem = load_table_problem(table) if estimators else None
+    if problem is None:
+        return {}
+    measured = {}
+    for name, estimator in estimators.items():
         try:
-            yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
-        except Exception as error:  # one broken plug-in must not stop the others
-            log.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
+            if isinstance(estimator, EntryPoint):
+                estimator = estimator.load()
+            measured[name] = [(measure_estimate(table, problem, estimator, seed), table) for seed in range(seeds)]
+        except Exception as error:  # noqa: PERF203 - a broken one must not stop the others
+            logger.warning("could not measure the estimator %r on %s: %s", name, table.about["problem"], error)
+    return measured
 
 
-def _score_estimator(
-    label: str, name: str, judged: Sequence[tuple[Estimate, _Truth]], budgets: Sequence[int]
+def _score(
+    label: str, table_name: str, judged: Sequence[tuple[Estimate, TruthTable]], budgets: Sequence[int]
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, truth.pairs) for one, truth in judged])
-    joining = [one.gains if one.joining is None else one.joining for one, _ in judged]
-    marginal = np.mean([correlation(gains, truth.joining) for gains, (_, truth) in zip(joining, judged, strict=True)])
-    possible = [budget for budget in budgets if budget <= len(judged[0][1].table.tasks)]
-    changes = {budget: [_true_change(one, truth.table, budget) for one, truth in judged] for budget in possible}
+    """Scores an estimator by its estimates for each seed, each with the table that it is judged by."""
+    pairs, joining, changes = [], [], []
+    for estimate, table in judged:
+        logs = table.test.mean(0)
+        pairs.append(correlation(estimate.gains, pair_gains(logs)))
+        joined = estimate.gains if estimate.joining is None else estimate.joining
+        joining.append(correlation(joined, marginal_effects(logs)))
+        groupings = [estimate.groups(table.tasks, budget) for budget in budgets]
+        served = [{task: group.trains for group in grouping.groups for task in group.serves} for grouping in groupings]
+        changes.append([table.change(tasks) for tasks in served])
     return Standing(
         label,
-        name,
-        float(pairs),
-        float(marginal),
-        {budget: float(np.mean(values)) for budget, values in changes.items()},
-        float(np.mean([one.cost for one, _ in judged])),
+        table_name,
+        float(np.mean(pairs)),
+        float(np.mean(joining)),
+        dict(zip(budgets, np.mean(changes, axis=0).tolist(), strict=True)),
+        float(np.mean([estimate.cost for estimate, _ in judged])),
         len(judged),
     )
 
 
-def _true_change(estimate: Estimate, table: TruthTable, budget: int) -> float:
-    groups = estimate.groups(table.tasks, budget).groups
-    return table.change({task: group.trains for group in groups for task in group.serves})
+def _random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
+    decision = make_method("random", {"random": {"exact": True}}).decide(TruthBackend(table), budgets, [0])
+    changes = {}
+    for budget in budgets:
+        choice = decision.choices[budget, 0]
+        assert choice.shares is not None
+        total = 0.0
+        for group, share in zip(choice.groups, choice.shares, strict=True):
+            total += share * len(group.serves) * table.change(dict.fromkeys(group.serves, group.trains))
+        changes[budget] = total / len(table.tasks)
+    return changes
+
+
+def average(standings: Sequence[Standing]) -> list[Standing]:
+    """Returns the mean over all tables for each estimator that was scored on all of them."""
+    tables = {standing.table for standing in standings}
+    means = []
+    for name in dict.fromkeys(standing.estimator for standing in standings):
+        mine = [standing for standing in standings if standing.estimator == name]
+        if {standing.table for standing in mine} == tables:
+            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0).tolist()
+            budgets = set.intersection(*(set(standing.changes) for standing in mine))
+            changes = {k: float(np.mean([standing.changes[k] for standing in mine])) for k in sorted(budgets)}
+            seeds = min(standing.seeds for standing in mine)
+            means.append(Standing(name, "all tables", pairs, marginal, changes, cost, seeds))
+    return means
+
+
+def pair_gains(logs: Array) -> Array:
+    """Returns how much each source lowers each target's log loss in a network for both, with NaN on the diagonal.
+
+    Args:
+        logs: the log losses of every subset [subsets, tasks].
+    """
+    bits, targets = 1 << np.arange(logs.shape[1]), np.arange(logs.shape[1])
+    alone = logs[bits - 1, targets]
+    together = logs[(bits[:, None] | bits) - 1, targets]  # [source, target]
+    gains = alone - together
+    np.fill_diagonal(gains, np.nan)
+    return np.asarray(gains)
+
+
+def marginal_effects(logs: Array) -> Array:
+    """Returns how much each source lowers each target's log loss, averaged over all sets that it can join.
+
+    Args:
+        logs: the log losses of every subset [subsets, tasks].
+    """
+    members, n = ~np.isnan(logs), logs.shape[1]
+    effects = np.full((n, n), np.nan)
+    for source, target in permutations(range(n), 2):
+        without = np.flatnonzero(members[:, target] & ~members[:, source])
+        joined = without + (1 << source)
+        effects[source, target] = np.mean(logs[without, target] - logs[joined, target])
+    return effects
+
+
+def correlation(estimate: Array, truth: Array) -> float:
+    """Returns Pearson's correlation after centering each target.
+
+    Centering is appropriate because adding a constant to a target does not change the grouping.
+
+    Example:
+        >>> round(correlation(np.array([[np.nan, 2, 0], [1, np.nan, 5], [0, 1, np.nan]]), np.eye(3) * np.nan), 2)
+        nan
+    """
+    off = ~np.eye(len(truth), dtype=bool)
+    centered = []
+    for effects in (estimate, truth):
+        means = np.where(off, effects, 0).sum(0) / (len(effects) - 1)
+        centered.append((effects - means)[off])
+    size = np.sqrt(np.sum(centered[0] ** 2) * np.sum(centered[1] ** 2))
+    return float(centered[0] @ centered[1] / size) if size > 0 else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """An estimator's result for the tasks of a table and one seed.
+
+    Attributes:
+        gains: how much each source helps each target [source, target].
+        cost: the additional cost, relative to training one network for all tasks.
+        losses: the estimated losses of each network. If not None, these losses determine the groups.
+        joining: how much each source helps each target on average over all sets [source, target], or None if that
+            is estimated by the gains.
+    """
+
+    gains: Array
+    cost: float
+    losses: dict[frozenset[str], dict[str, float]] | None = None
+    joining: Array | None = None
+
+    def groups(self, tasks: tuple[str, ...], budget: int) -> Grouping:
+        """Returns the best groups according to the estimate."""
+        if self.losses is not None:
+            return select_groups(self.losses, budget, complete="pairs", objective="min")
+        gains = np.where(np.eye(len(tasks), dtype=bool), 0.0, self.gains)
+        return select_groups(Affinity.from_matrix(gains, tasks), budget)
+
+
+def table_estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
+    """Yields the name of each estimator with its estimate for one seed."""
+    for name, gains in table.affinities.items():
+        if seed < len(gains):
+            yield name, Estimate(gains[seed], table.costs[name])
+    for name, logs in table.predictions.items():
+        if seed < len(logs):
+            yield name, estimate_from_networks(table, logs[seed], table.costs[name])
+    pairs = len(table.tasks) * (len(table.tasks) + 1) / 2
+    for logs, fraction in zip(table.early[seed], table.fractions, strict=True):
+        yield (
+            f"pairs, 1/{round(1 / fraction)} trained",
+            estimate_from_networks(table, logs, fraction * pairs, only_pairs=True),
+        )
+    logs = table.val[seed].mean(0)
+    yield "pairs (HOA)", estimate_from_networks(table, logs, pairs, only_pairs=True)
+    yield "best by validation", estimate_from_networks(table, logs, float(len(logs)))
+
+
+def halves_of_truth(table: TruthTable, seed: int) -> tuple[Estimate, TruthTable]:
+    """Returns an estimate from the test losses of half the seeds, and a table with the other half to judge it by.
+
+    How well one half predicts the other shows how much of the truth is noise.
+
+    Args:
+        table: the table.
+        seed: the first seed of the first half. The seeds that follow it complete the half.
+    """
+    order = np.roll(np.arange(table.seeds), -seed)
+    half = table.seeds // 2
+    logs = table.test[order[:half]].mean(0)
+    return estimate_from_networks(table, logs, float(half * len(logs))), replace(table, test=table.test[order[half:]])
+
+
+def estimate_from_networks(table: TruthTable, logs: Array, cost: float, *, only_pairs: bool = False) -> Estimate:
+    """Returns the estimate based on trained networks.
+
+    Args:
+        table: the truth table.
+        logs: the log losses [subsets, tasks].
+        cost: the cost of the estimate, relative to training one network for all tasks.
+        only_pairs: whether to use only networks for one and two tasks, as in HOA.
+    """
+    gains = pair_gains(logs)
+    singles = 1 << np.arange(len(table.tasks))
+    reference = logs[singles - 1, np.arange(len(table.tasks))] if only_pairs else logs[-1]
+    losses = {}
+    for members, relative in zip(table.subsets, np.exp(logs - reference), strict=True):
+        if members.sum() <= 2 or not only_pairs:
+            tasks = [task for task, member in zip(table.tasks, members, strict=True) if member]
+            losses[frozenset(tasks)] = dict(zip(tasks, relative[members].tolist(), strict=True))
+    return Estimate(gains, cost, losses, gains if only_pairs else marginal_effects(logs))
+
+
+def load_table_problem(table: TruthTable) -> Problem | None:
+    """Loads the problem of a table. Returns None if the data are not available."""
+    about = table.about
+    if about.get("load") is None:
+        return None
+    try:
+        problem = load_problem(about["load"]["name"], **about["load"]["options"])
+    except ImportError:
+        return None
+    # The network and recipe of the table, whatever the problem's defaults are.
+    if "hidden" in about["load"]:
+        inputs, _ = problem.train.batch(torch.tensor([0]))
+        problem = replace(problem, encoder=MLP(inputs.shape[1], about["load"]["hidden"]), head=None)
+    if "recipe" in about:
+        problem = replace(problem, recipe=Recipe(**about["recipe"]))
+    return problem if problem.fingerprint == about["fingerprint"] else None
+
+
+def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
+    """Runs an estimator on the problem of a table.
+
+    Args:
+        table: the table.
+        problem: the problem of the table.
+        estimator: an `Estimator`, a subclass of it, or a function that takes (problem, seed) and returns (gains
+            [source, target], cost).
+        seed: the seed of the network.
+        every: the number of steps between measurements.
+
+    Raises:
+        ValueError: If the gains have the wrong shape.
+    """
+    if isinstance(estimator, type) and issubclass(estimator, Estimator):
+        estimator = estimator()
+    if isinstance(estimator, Estimator):
+        trained = train(
+            problem,
+            Job(problem.names, seed),
+            meter={"estimator": estimator, "held_out": True, "every": every},
+        )
+        affinity = trained.affinity
+        assert affinity is not None
+        passes = 3 * len(problem.names) + 1
+        return Estimate(affinity.mean, passes / 3 * len(affinity.steps) / trained.steps)
+    gains, cost = estimator(problem, seed)
+    n = len(table.tasks)
+    if np.shape(gains) != (n, n):
+        raise InvalidInput("gains", f"must have the shape ({n}, {n}), source by target", f"{np.shape(gains)}")
+    return Estimate(np.asarray(gains, dtype=np.float64), float(cost))

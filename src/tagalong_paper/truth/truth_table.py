@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,15 +16,12 @@ from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
-from tagalong.files import document_text, pack_arrays, parse_document, report_damage, unpack_arrays, write_atomic
+from tagalong.files import json_safe, open_atomic, report_damage, unpack_arrays
 from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-FOLDER = "tables"  # next to this file; contains the tables that are included in the package
-COPIES_PREFIX = "copies "  # of arrays in the file; older files have none
-FORMAT, VERSION = "tagalong-truth", 1
-HINT = "recreate it with benchmarks/truth.py"
+TABLES = files(__package__).joinpath("tables")  # the tables that are included in the package
 FULL_TRAINING_STEPS = 1000  # nominal number of steps in a full training run
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
 LOG_RESOLUTION = 1 / 20_000  # resolution of logarithms in the file: 0.005% of a loss
@@ -93,66 +91,64 @@ class TruthTable:
             served: for each task, the tasks of the network that serves it.
             seeds: the seeds of the networks. Defaults to all.
         """
-        chosen = list(range(self.seeds) if seeds is None else seeds)
-        changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
-        return float(np.mean(changes) - 1)
-
-    def _ratio(self, log_losses: Array, index: int, task: str) -> float:
-        column = self.tasks.index(task)
-        return float(np.exp(log_losses[:, index, column] - log_losses[:, -1, column]).mean())
+        logs = self.test if seeds is None else self.test[list(seeds)]
+        columns = [self.tasks.index(task) for task in served]
+        places = [self.place(tasks) for tasks in served.values()]
+        return float(np.exp(logs[:, places, columns] - logs[:, -1, columns]).mean() - 1)
 
     def save(self, path: str | Path) -> None:
         """Writes the table to a compressed npz file, with rounded numbers."""
-        membership = self.subsets
-        arrays: dict[str, Any] = {
-            name: _pack(getattr(self, name)[..., membership]) for name in ("val", "test", "early")
-        }
-        arrays["epochs"] = self.epochs.astype(np.uint16)
-        for name in self.affinities:
-            arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
+        members = self.subsets
+        document = {"tasks": self.tasks, "fractions": self.fractions, "costs": self.costs, "about": self.about}
+        arrays: dict[str, Any] = {"document": json.dumps(json_safe(document)), "epochs": self.epochs.astype(np.uint16)}
+        for name in ("val", "test", "early"):
+            arrays[name] = _pack(getattr(self, name)[..., members])
+        for name, affinity in self.affinities.items():
+            arrays[f"affinity {name}"] = affinity.astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
-            arrays[f"predicted {name}"] = _pack(logs[..., membership])
+            arrays[f"predicted {name}"] = _pack(logs[..., members])
         for number, logs in self.copies.items():
-            arrays[f"{COPIES_PREFIX}{number}"] = _pack(logs)
-        document = {
-            "tasks": self.tasks,
-            "fractions": self.fractions,
-            "costs": dict(self.costs),
-            "about": dict(self.about),
-        }
-        arrays["document"] = np.array(document_text(FORMAT, VERSION, document))
-        write_atomic(Path(path), pack_arrays(arrays, compress=True))
+            arrays[f"copies {number}"] = _pack(logs)
+        with open_atomic(Path(path)) as file:
+            np.savez_compressed(file, **arrays)
 
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads a file written by `save`."""
-        with report_damage(Path(path), hint=HINT):
+        with report_damage(path, hint="recreate it with benchmarks/truth.py"):
             arrays = unpack_arrays(Path(path).read_bytes())
-            text = str(arrays["document"])
-        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
-        tasks = tuple(document["tasks"])
-        membership = subset_members(len(tasks))
-        losses = {name: _unpack(arrays[name], membership) for name in ("val", "test", "early")}
-        named, predicted = (
-            [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
-            for kind in ("affinity ", "predicted ")
-        )
+            return TruthTable._from_arrays(json.loads(str(arrays.pop("document"))), arrays)
+
+    @staticmethod
+    def _from_arrays(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TruthTable:
+        members = subset_members(len(document["tasks"]))
+
+        def named(kind: str) -> dict[str, Array]:
+            return {
+                name.removeprefix(kind): array.astype(np.float64)
+                for name, array in arrays.items()
+                if name.startswith(kind)
+            }
+
+        def unpack(packed: NDArray[Any]) -> Array:
+            logs = np.full((*packed.shape[:-1], *members.shape), np.nan)
+            logs[..., members] = packed * LOG_RESOLUTION
+            return logs
+
         return TruthTable(
-            tasks,
-            **losses,
+            tasks=tuple(document["tasks"]),
+            val=unpack(arrays["val"]),
+            test=unpack(arrays["test"]),
+            early=unpack(arrays["early"]),
             fractions=tuple(document["fractions"]),
             epochs=arrays["epochs"].astype(np.int64),
-            affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
-            errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-            predictions={name: _unpack(arrays[f"predicted {name}"], membership) for name in predicted},
+            affinities=named("affinity "),
+            errors=named("stderr "),
+            predictions={name: unpack(packed) for name, packed in named("predicted ").items()},
             costs=document["costs"],
-            copies={
-                int(name.removeprefix(COPIES_PREFIX)): arrays[name] * LOG_RESOLUTION
-                for name in arrays
-                if name.startswith(COPIES_PREFIX)
-            },
             about=document["about"],
+            copies={int(number): packed * LOG_RESOLUTION for number, packed in named("copies ").items()},
         )
 
 
@@ -170,17 +166,10 @@ def _pack(log_losses: Array) -> NDArray[np.int16]:
     return np.clip(np.round(log_losses / LOG_RESOLUTION), -32_767, 32_767).astype(np.int16)
 
 
-def _unpack(packed: NDArray[np.int16], membership: NDArray[np.bool_]) -> Array:
-    log_losses = np.full((*packed.shape[:-1], *membership.shape), np.nan)
-    log_losses[..., membership] = packed * LOG_RESOLUTION
-    return log_losses
-
-
 @cache
 def truth_names() -> tuple[str, ...]:
     """Returns the names of the tables that are included in the package."""
-    shipped = files(__package__).joinpath(FOLDER).iterdir()
-    return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
+    return tuple(sorted(file.name.removesuffix(".npz") for file in TABLES.iterdir()))
 
 
 def load_truth(name: str) -> TruthTable:
@@ -195,7 +184,7 @@ def load_truth(name: str) -> TruthTable:
     """
     if name not in truth_names():
         raise InvalidInput("name", "must be the name of a truth table", repr(name), did_you_mean(name, truth_names()))
-    with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
+    with as_file(TABLES.joinpath(f"{name}.npz")) as path:
         return TruthTable.load(path)
 
 
@@ -227,19 +216,20 @@ class TruthBackend(Backend):
     def _result(self, job: Job) -> NetworkResult:
         table, place = self.table, self.table.place(job.tasks)
         if job.epochs is None:
-            val = np.exp(table.val[job.seed, :, place])
+            halves = np.exp(table.val[job.seed, :, place])
         else:
-            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / FULL_TRAINING_STEPS)] * 2, place])
-        test = np.exp(table.test[job.seed, place])
-        columns = {task: table.tasks.index(task) for task in job.tasks}
+            fraction = table.fractions.index(job.epochs / FULL_TRAINING_STEPS)
+            halves = np.exp(table.early[job.seed, [fraction, fraction], place])
+        losses = dict(zip(table.tasks, halves.T.tolist(), strict=True))  # of each half of the validation rows
+        test = dict(zip(table.tasks, np.exp(table.test[job.seed, place]).tolist(), strict=True))
         return NetworkResult(
             job,
-            val={task: Score(float(val[:, column].mean()), math.nan) for task, column in columns.items()},
-            test={task: Score(float(test[column]), math.nan) for task, column in columns.items()},
+            val={task: Score(sum(losses[task]) / 2, math.nan) for task in job.tasks},
+            test={task: Score(test[task], math.nan) for task in job.tasks},
             steps=job.epochs or FULL_TRAINING_STEPS,
             seconds=0.0,
             parameters=0,
-            halves={task: (float(val[0, column]), float(val[1, column])) for task, column in columns.items()},
+            halves={task: (losses[task][0], losses[task][1]) for task in job.tasks},
         )
 
     def early_job(self, job: Job, steps: float) -> Job:
@@ -251,7 +241,6 @@ class TruthBackend(Backend):
         name = self._estimators.get(settings.get("estimator", "lookahead"), "")
         if name not in self.table.affinities:
             raise InvalidInput("estimator", "must be one that was measured for the table", repr(name))
-        measured = self.table.affinities[name]
-        mean = np.mean([measured[seed] for seed in seeds], axis=0)
+        mean = self.table.affinities[name][list(seeds)].mean(0)
         steps = round(FULL_TRAINING_STEPS * (1 + self.table.costs[name]))
         return Affinity.from_matrix(mean, self.tasks), {seed: Cost(1, steps) for seed in seeds}

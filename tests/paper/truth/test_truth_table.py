@@ -17,7 +17,7 @@ from tagalong_paper.truth import (
     subset_members,
     truth_names,
 )
-from tagalong_paper.truth.estimates import correlation
+from tagalong_paper.truth.standings import correlation
 
 TASKS = ("age", "ill", "fit")
 
@@ -76,7 +76,7 @@ def test_the_change_of_a_grouping_is_the_mean_of_ratios() -> None:
 def test_effects_equal_a_slow_loop() -> None:
     table = random_table()
     logs = table.test.mean(0)
-    pairs, joining = pair_gains(table), marginal_effects(table)
+    pairs, joining = pair_gains(logs), marginal_effects(logs)
     for i, j in itertools.permutations(range(3), 2):
         other = TASKS[3 - i - j]
         source, target = TASKS[i], TASKS[j]
@@ -126,7 +126,5 @@ def test_shipped_tables_are_complete(name: str) -> None:
 
 
 def test_the_error_for_an_unknown_table_lists_the_known_ones() -> None:
-    with pytest.raises(
-        ValueError, match=r"`name` must be the name of a truth table, found 'nhanse'; did you mean 'nhanes'"
-    ):
+    with pytest.raises(ValueError, match=r"`name`.*'nhanse'.*'nhanes'"):
         load_truth("nhanse")

@@ -129,7 +129,8 @@ class AutoMethod(Method):
             extra += _cost_of_steps(spending)
             found = _spending_document(spending, backend.tasks)
         else:
-            searched = search(backend, _possible_budgets(budgets, backend), effort, seeds, settings=settings, **given)
+            possible = list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
+            searched = search(backend, possible, effort, seeds, settings=settings, **given)
             choices = {
                 budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(backend.tasks))]))
                 for budget in budgets
@@ -150,7 +151,6 @@ class AutoMethod(Method):
         return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not averaged)
 
     def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
-        """Returns the affinity and the additional cost of measuring it."""
         if not self._measures(backend):
             return None, Cost()
         affinity, cost = self._measure_affinity(backend, seed)
@@ -199,10 +199,6 @@ def why_not_averaged(backend: Backend, effort: float) -> str | None:
     return None
 
 
-def _possible_budgets(budgets: Sequence[int], backend: Backend) -> list[int]:
-    return list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
-
-
 def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ...]:
     return tuple(
         sorted(
@@ -213,7 +209,6 @@ def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ..
 
 
 def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
         "spent": result.spent,
         "chosen": {
@@ -231,7 +226,6 @@ def _cost_of_steps(spending: Spending) -> Cost:
 
 
 def _spending_document(spending: Spending, tasks: Sequence[str]) -> dict[str, Any]:
-    """Converts the training runs, their results and the recommendations to a JSON document."""
     return {
         "spent": spending.spent,
         "chosen": {

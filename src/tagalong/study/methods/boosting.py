@@ -31,6 +31,7 @@ class Boosting(Method):
     name = "boosting"
     order = 10
     budgeted = False
+    trains = False
 
     def __init__(self, learning_rate: float = 0.05, max_trees: int = 1000, patience: int = 50) -> None:
         self.settings = BoostingSettings(learning_rate, max_trees, patience)
@@ -68,9 +69,6 @@ class Boosting(Method):
         if unusual:
             expected = "requires tasks with one label per row and without a loss of their own"
             yield InvalidInput(method, expected, ", ".join(unusual))
-
-    def networks_per_seed(self, tasks: int) -> int:
-        return 0
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         stored = backend.remember(self._definition(), lambda: self._compute(backend))

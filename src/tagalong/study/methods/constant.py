@@ -21,6 +21,7 @@ class Constant(Method):
     name = "constant"
     order = 10
     budgeted = False
+    trains = False
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         method = f"`methods`: {self.name!r}"
@@ -31,9 +32,6 @@ class Constant(Method):
             expected = "requires tasks with one label per row and without a loss of their own"
             return [InvalidInput(method, expected, ", ".join(without))]
         return []
-
-    def networks_per_seed(self, tasks: int) -> int:
-        return 0
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         assert backend.problem is not None

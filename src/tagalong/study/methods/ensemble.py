@@ -76,9 +76,6 @@ class BestOf(Ensemble):
             found.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
         return found
 
-    def networks_per_seed(self, tasks: int) -> int:
-        return self.copies or 1
-
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         numbers = self._copies_by_seed(backend, seeds)
         jobs = {
@@ -95,7 +92,6 @@ class BestOf(Ensemble):
         return Decision(choices, deciding, about={"trainings": sum(numbers.values()), "copies": [*numbers.values()]})
 
     def _copies_by_seed(self, backend: Backend, seeds: Sequence[int]) -> dict[int, int]:
-        """Returns the number of copies to choose from for each seed."""
         if self.copies is not None:
             return dict.fromkeys(seeds, self.copies)
         seconds = backend.cost([backend.job(backend.tasks, seeds[0])]).seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tagalong.errors import InvalidInput
@@ -30,9 +29,6 @@ class Hoa(Method):
 
     name = "hoa"
     order = 30
-
-    def networks_per_seed(self, tasks: int) -> int:
-        return tasks + comb(tasks, 2)
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         _prepare_if_free(backend, backend.subsets(largest=2), seeds)
@@ -77,10 +73,6 @@ class Optimal(Method):
             hint = f"use 'hoa', or set the option max_size to 3 or max_tasks to {n}"
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
-
-    def networks_per_seed(self, tasks: int) -> int:
-        largest = tasks if self.max_size is None else min(self.max_size, tasks)
-        return sum(comb(tasks, size) for size in range(1, largest + 1))
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         _prepare_if_free(backend, self.subsets(backend), seeds)

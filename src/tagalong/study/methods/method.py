@@ -83,6 +83,7 @@ class Method(ABC):
         budgeted: whether the method makes a separate choice for each budget.
         honest: whether the method avoids using test data.
         averages: whether several networks may serve a task. Their answers are then averaged.
+        trains: whether the method trains networks.
         rule: the rule that combines the task losses in each network.
     """
 
@@ -91,6 +92,7 @@ class Method(ABC):
     budgeted: bool = True
     honest: bool = True
     averages: bool = False
+    trains: bool = True
     rule: str = "plain"
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
@@ -103,13 +105,6 @@ class Method(ABC):
             problem: the data and architecture, or None if networks are not trained here.
         """
         return []
-
-    def networks_per_seed(self, tasks: int) -> int:
-        """Returns how many networks the method trains at least for each seed, given the number of tasks.
-
-        Studies of more than a million networks are rejected before any training.
-        """
-        return 1
 
     def width(self, problem: Problem) -> float:
         """Returns the factor by which encoders are widened."""
@@ -130,11 +125,6 @@ class Method(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
-
-
-def single_group(tasks: Sequence[str]) -> tuple[Group, ...]:
-    """Returns a single group with all tasks."""
-    return (Group(tasks, tasks),)
 
 
 RULE_NAMES = ("uw", "gradnorm", "pcgrad")

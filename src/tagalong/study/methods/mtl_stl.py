@@ -9,7 +9,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Problem, seeded_rng, width_of_size
 
-from .method import Choice, Decision, Method, rule_problem, single_group
+from .method import Choice, Decision, Method, rule_problem
 
 if TYPE_CHECKING:
     from ..backend import Backend
@@ -23,7 +23,7 @@ class Mtl(Method):
     budgeted = False
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(single_group(backend.tasks))}, seeds)
+        return Decision.pooled({None: Choice((Group(backend.tasks, backend.tasks),))}, seeds)
 
 
 class Ruled(Mtl):
@@ -61,7 +61,7 @@ class Wide(Mtl):
             if problem is not None:
                 with seeded_rng(0, "check"):
                     problem.make_encoder(self.width(problem))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             return [InvalidInput(method, f"cannot widen this network: {error}")]
         return []
 
@@ -78,9 +78,6 @@ class Stl(Method):
     name = "stl"
     order = 10
     budgeted = False
-
-    def networks_per_seed(self, tasks: int) -> int:
-        return tasks
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in backend.tasks))}, seeds)
@@ -103,12 +100,9 @@ class Combined(Method):
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         wrong = rule_problem(self.rule, len(tasks))
         problems = [] if wrong is None else [InvalidInput(f"`methods`: {self.name!r}:", wrong)]
-        if not self.networks_per_seed(len(tasks)):
+        if not self.groups.trains:
             problems.append(InvalidInput(f"`methods`: {self.name!r}", f"{self.groups.name!r} trains no networks"))
         return self.groups.problems(tasks, problem) + problems
-
-    def networks_per_seed(self, tasks: int) -> int:
-        return self.groups.networks_per_seed(tasks)
 
     def width(self, problem: Problem) -> float:
         return self.groups.width(problem)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from tagalong.errors import InvalidInput
-from tagalong.group import select_groups, select_groups_by_budget
+from tagalong.group import Group, select_groups, select_groups_by_budget
 from tagalong.measure import AffinityMeter
 
-from .method import Choice, Decision, Method, single_group
+from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -70,7 +70,8 @@ class AffinityMethod(Method):
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(backend.tasks) == 1:  # there are no affinities to measure
-            return Decision.pooled({budget: Choice(single_group(backend.tasks)) for budget in budgets}, seeds)
+            choice = Choice((Group(backend.tasks, backend.tasks),))
+            return Decision.pooled(dict.fromkeys(budgets, choice), seeds)
         affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)

@@ -278,7 +278,6 @@ def _subsets(members: Members, largest: int) -> list[Members]:
 
 
 def _is_too_many(members: int, largest: int) -> bool:
-    """Returns whether there are too many subsets to compare all of them."""
     return sum(comb(members, count) for count in range(1, min(largest, members) + 1)) > MAX_SUBSETS
 
 

@@ -19,7 +19,7 @@ from .recommendation import Recommendation, SearchSettings, recommend, select_co
 from .trial import Trial, Trials, mean_half_loss, small_set_flattery
 
 Mask = tuple[bool, ...]
-WIDE_ROUNDS, NARROW_ROUNDS = 4, 12  # no other number was clearly better, see benchmarks/README.md
+WIDE_ROUNDS, NARROW_ROUNDS = 4, 12  # on five truth tables, no other number was clearly better
 MIN_ROUND_SIZE = 2  # since a grouping needs multiple networks
 MAX_POOL_SIZE = 4096  # number of candidate sets of tasks
 

@@ -338,7 +338,6 @@ class _Spender:
         return True
 
     def _taught(self, lecture: Lecture) -> Taught:
-        """Returns how students of a lecture are taught."""
         assert self.backend.problem is not None
         unlabelled = self.backend.problem.unlabelled is not None and lecture.unlabelled
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
@@ -364,7 +363,6 @@ class _Spender:
         return list(dict.fromkeys(min(lectures, key=partial(self._lecture_value, size)) for size in sizes))
 
     def _lecture_value(self, size: int, lecture: Lecture) -> float:
-        """Returns the mean loss of a lecture's students, alone or in pairs."""
         taught = self._taught(lecture)
         pool = [number for number in self._whole if self.members[number].group.taught == taught]
         if not pool:
@@ -379,7 +377,6 @@ class _Spender:
         kind: Kind,
         partly: Sequence[tuple[NetworkResult, float]] = (),
     ) -> None:
-        """Trains networks and adds those that converged."""
         jobs = {group: self.backend.group_job(group, self.seed) for group in groups}
         results = self.backend.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
         trained = [(group, results[job]) for group, job in jobs.items() if not results[job].diverged]
@@ -518,7 +515,6 @@ class _Spender:
 
 
 def _change(rows: dict[str, Array], reference: dict[str, Array]) -> float:
-    """Returns the relative change of the mean loss, averaged over tasks."""
     labelled = [task for task in rows if not np.isnan(rows[task]).all()]
     changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in labelled]
     return float(np.mean(np.clip(changes, -MAX_RATIO, MAX_RATIO))) if labelled else 0.0
