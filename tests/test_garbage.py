@@ -96,17 +96,17 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damaged(content: bytes, draw: Callable[[Any], Any]) -> bytes:
-    if content.startswith(b"{") and draw(st.booleans()):
+    kinds = ["bytes", "table", "truncated", "flipped"] + ["entry"] * content.startswith(b"{")
+    kind, place = draw(st.sampled_from(kinds)), draw(st.integers(0, len(content) - 1))
+    if kind == "entry":
         document = json.loads(content)
         parent, key = draw(st.sampled_from(list(entries(document))))
         parent[key] = draw(st.sampled_from(STRANGE))
         return json.dumps(document).encode()
-    kind, place = (
-        draw(st.sampled_from(["bytes", "table", "truncated", "flipped"])),
-        draw(st.integers(0, len(content) - 1)),
-    )
-    if kind in ("truncated", "flipped"):
-        return content[:place] + (bytes([content[place] ^ 255]) + content[place + 1 :] if kind == "flipped" else b"")
+    if kind == "truncated":
+        return content[:place]
+    if kind == "flipped":
+        return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
     return draw(TABLES).encode() if kind == "table" else draw(st.binary(max_size=60))
 
 

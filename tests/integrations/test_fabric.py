@@ -1,6 +1,5 @@
 """The documented training loop with Fabric."""
 
-import csv
 import importlib.util
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,19 +20,11 @@ if importlib.util.find_spec("lightning") is None:
     pytest.skip("needs lightning", allow_module_level=True)
 
 from lightning.fabric import Fabric
-from lightning.fabric.loggers import CSVLogger
 from lightning.fabric.strategies import DDPStrategy
 
 
 def train(
-    metered: bool,
-    *,
-    micro: int = 1,
-    epochs: int = 1,
-    load: Path | None = None,
-    save: Path | None = None,
-    log: bool = False,
-    **options: Any,
+    metered: bool, *, micro: int = 1, load: Path | None = None, save: Path | None = None, **options: Any
 ) -> tuple[dict[str, Tensor], AffinityMeter, set[torch.dtype]]:
     fabric = Fabric(accelerator="cpu", **({"devices": 1} | options))
     fabric.launch()
@@ -53,39 +44,29 @@ def train(
             dtypes.put(inner.encoder[0](x).dtype)
             return machine.losses(inner, x, y)
 
-    for _ in range(epochs):
-        for step, (x, y) in enumerate(loader):
-            last = step % micro == micro - 1
-            if metered and meter.measure_only(lambda: losses_of(x, y)) and log:  # noqa: B023 - called at once
-                fabric.log_dict(meter.latest().metrics(), step=step)
-            with nullcontext() if last else fabric.no_backward_sync(model):
-                fabric.backward(sum(machine.losses(model, x, y).values()) / micro)
-            if last:
-                optimizer.step()
-                optimizer.zero_grad()
+    for step, (x, y) in enumerate(loader):
+        last = step % micro == micro - 1
+        if metered:
+            meter.measure_only(lambda: losses_of(x, y))  # noqa: B023 - called at once
+        with nullcontext() if last else fabric.no_backward_sync(model):
+            fabric.backward(sum(machine.losses(model, x, y).values()) / micro)
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
     if save is not None:
         fabric.save(save, state)
-    return (
-        {name: value.clone() for name, value in inner.state_dict().items()},
-        meter,
-        {dtypes.get() for _ in range(dtypes.qsize())},
-    )
+    weights = {name: value.clone() for name, value in inner.state_dict().items()}
+    return weights, meter, {dtypes.get() for _ in range(dtypes.qsize())}
 
 
-@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.parametrize("options", [{}, {"micro": 4}, {"precision": "bf16-mixed"}], ids=["plain", "four", "bf16"])
 @pytest.mark.filterwarnings("ignore:.*`no_backward_sync`.*")  # one process has nothing to skip
-def test_final_weights_are_those_without_a_meter_with_and_without_accumulation(micro: int) -> None:
-    plain, *_ = train(False, micro=micro)
-    metered, meter, _ = train(True, micro=micro)
+def test_final_weights_are_those_without_a_meter(options: dict[str, Any]) -> None:
+    plain, *_ = train(False, **options)
+    metered, meter, dtypes = train(True, **options)
     assert machine.equal_states(plain, metered)
     assert meter.measured == 4
-
-
-def test_mixed_precision_is_fabrics() -> None:
-    plain, *_ = train(False, precision="bf16-mixed")
-    metered, meter, dtypes = train(True, precision="bf16-mixed")
-    assert machine.equal_states(plain, metered)
-    assert (dtypes, meter.measured) == ({torch.bfloat16}, 4)
+    assert dtypes == {torch.bfloat16 if "precision" in options else torch.float32}
 
 
 def test_the_meter_is_saved_and_loaded_with_fabrics_state(tmp_path: Path) -> None:
@@ -95,22 +76,12 @@ def test_the_meter_is_saved_and_loaded_with_fabrics_state(tmp_path: Path) -> Non
     np.testing.assert_array_equal(second.affinity().history[:4], first.affinity().history)
 
 
-def test_affinities_go_to_the_loggers(tmp_path: Path) -> None:
-    logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
-    _, meter, _ = train(True, log=True, loggers=logger)
-    with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
-        logged = [float(row["lookahead onto noise/heat"]) for row in csv.DictReader(file)]
-    np.testing.assert_allclose(logged, meter.affinity().history[:, 0, 1])
-
-
-def parallel(rank: int) -> dict[str, Any]:
+def parallel(rank: int) -> Any:
     ways = [(metered, DDPStrategy(process_group_backend="gloo")) for metered in (False, True)]
     (plain, *_), (metered, meter, _) = (train(how, micro=2, devices=2, strategy=strategy) for how, strategy in ways)
-    return {"plain": plain, "metered": metered, "affinity": meter.affinity().history}
+    assert machine.equal_states(plain, metered)
+    return meter.affinity().history
 
 
 def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None:
-    ranks = on_ranks(2, tmp_path, parallel)
-    np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
-    for found in ranks:
-        assert machine.equal_states(found["plain"], found["metered"])
+    np.testing.assert_array_equal(*on_ranks(2, tmp_path, parallel))

@@ -1,11 +1,12 @@
 """A small problem of three tasks with missing labels, for tests that need any."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from tagalong.learn import Problem, Recipe, Split, Task
+from tagalong.learn import Batch, Problem, Recipe, Rows, Split, StreamedRows, Task
 
 TASKS = ("age", "weight", "ill")
 
@@ -59,3 +60,30 @@ def small_problem(
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     """Whether two state dicts are equal bit for bit."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+class RowReader:
+    """Reads the rows of a split one by one, and records what was read."""
+
+    def __init__(self, split: Split) -> None:
+        self.split, self.tasks = split, split.tasks
+        self.asked: list[tuple[int, tuple[str, ...], int | None]] = []
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
+        self.asked.append((row, tuple(tasks), draw))
+        return self.split.inputs[row], {task: self.split.targets[task][row] for task in tasks}
+
+    def contents(self) -> Iterator[bytes]:
+        return self.split.contents()
+
+
+def stream(problem: Problem) -> Problem:
+    """The same problem, whose rows are read in batches."""
+    return replace(problem, **{part: stream_rows(split) for part, split in problem.splits.items()})
+
+
+def stream_rows(split: Rows) -> StreamedRows:
+    return StreamedRows(RowReader(split), split.tasks, at_once=5, threads=3)

@@ -3,7 +3,6 @@
 import io
 import math
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, mean_loss, seeded_rng, train
 from tagalong.learn.balance import make_balancer, torchjd_classes
 from tagalong.learn.randomness import batches
@@ -159,28 +159,6 @@ def test_gradnorm_keeps_the_weight_of_a_task_without_labels() -> None:
     assert np.isfinite(list(balancer.weights().values())).all()
 
 
-@pytest.mark.parametrize("rule", ["mgda", "imtl-g", "mean", "torchjd:AlignedMTL"])
-def test_tasks_without_labels_do_not_stop_the_others(rule: str) -> None:
-    problem, network, balancer = start(rule)
-    pair = [task for task in problem.tasks if task.name != "ill"]
-    without = losses_of(problem, network, without=("ill",))
-    balancer.backward(without, None)
-    found = shared_grad(network)
-    other = build_network(problem, ("age", "weight"), 0)
-    make_balancer(rule, other, pair).backward({t: losses_of_pair(problem, other)[t] for t in ("age", "weight")}, None)
-    factor = 2 / 3 if rule == "mean" else 1  # the scalarizer divides by the number of its tasks
-    torch.testing.assert_close(found, factor * shared_grad(other))
-    assert all(not p.grad.any() for p in network.heads[2].parameters())
-
-
-def losses_of_pair(problem: Problem, network: Network) -> dict[str, Tensor]:
-    rows = batches(0, 0, len(problem.train), 16)[0]
-    outputs = network(problem.train.inputs[rows])
-    return {
-        name: mean_loss(problem.task(name), out, problem.train.targets[name][rows]) for name, out in outputs.items()
-    }
-
-
 @pytest.mark.parametrize("rule", EVERY)
 def test_rules_work_with_batches_without_labels(rule: str) -> None:
     problem, network, balancer = start(rule)
@@ -204,21 +182,6 @@ def test_gradients_too_small_to_square_are_left_out() -> None:
     assert shared_grad(network).isfinite().all()
 
 
-@pytest.mark.parametrize("rule", EVERY)
-def test_the_factor_of_a_scaler_cancels(rule: str) -> None:
-    gradients = []
-    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
-        problem, network, balancer = start(rule)
-        for step in range(2):
-            network.zero_grad()
-            for parameter in balancer.parameters():
-                parameter.grad = None
-            balancer.backward(losses_of(problem, network, step), scaler)
-        everything = [*network.parameters(), *balancer.parameters()]
-        gradients.append(torch.cat([parameter.grad.flatten() for parameter in everything]))
-    torch.testing.assert_close(gradients[1], 1024 * gradients[0], rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("rule", ["pcgrad", "gradnorm", "uw", "imtl-g"])
 def test_an_overflow_is_left_to_the_scaler(rule: str) -> None:
     problem, network, balancer = start(rule)
@@ -227,14 +190,6 @@ def test_an_overflow_is_left_to_the_scaler(rule: str) -> None:
     balancer.backward({**losses, "age": losses["age"] * torch.inf}, torch.amp.GradScaler("cpu"))
     assert not shared_grad(network).isfinite().all()
     assert rule == "uw" or balancer.weights() == pytest.approx(weights, rel=0.1)
-
-
-@pytest.mark.parametrize("rule", EVERY)
-def test_every_rule_learns(rule: str) -> None:
-    problem = small_problem(Recipe("adam", lr=0.02, batch_size=16, epochs=6))
-    trained = train(problem, Job(TASKS, rule=rule))
-    assert np.isfinite(trained.curve).all()
-    assert trained.best_epoch > 0
 
 
 @pytest.mark.parametrize("rule", EVERY)
@@ -266,28 +221,59 @@ def test_a_restored_state_continues_exactly(rule: str) -> None:
     assert undisturbed[1] == resumed[1]
 
 
-def test_balancing_one_task_changes_nothing() -> None:
-    problem = small_problem()
-    plain = train(problem, Job(("age",)))
-    for rule in ("pcgrad", "gradnorm", "mgda"):
-        np.testing.assert_allclose(train(problem, Job(("age",), rule=rule)).curve, plain.curve, rtol=1e-9)
+@pytest.mark.parametrize("rule", ["uw", "gradnorm", "pcgrad", "pcgrad-uw", "famo", "imtl-l"])
+def test_the_factor_of_a_scaler_cancels(rule: str) -> None:
+    gradients = []
+    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
+        problem, network, balancer = start(rule)
+        for step in range(2):
+            network.zero_grad()
+            for parameter in balancer.parameters():
+                parameter.grad = None
+            balancer.backward(losses_of(problem, network, step), scaler)
+        everything = [*network.parameters(), *balancer.parameters()]
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in everything]))
+    torch.testing.assert_close(gradients[1], 1024 * gradients[0], rtol=1e-8, atol=1e-10)
 
 
-def test_frozen_parameters_do_not_change() -> None:
+@pytest.mark.parametrize("rule", ["mgda", "imtl-g", "mean", "torchjd:AlignedMTL"])
+def test_tasks_without_labels_do_not_stop_the_others(rule: str) -> None:
+    problem, network, balancer = start(rule)
+    balancer.backward(losses_of(problem, network, without=("ill",)), None)
+    assert not any(parameter.grad.any() for parameter in network.heads[2].parameters())
+    pair = build_network(problem, ("age", "weight"), 0)
+    rows = batches(0, 0, len(problem.train), 16)[0]
+    losses = {
+        name: mean_loss(problem.task(name), outputs, problem.train.targets[name][rows])
+        for name, outputs in pair(problem.train.inputs[rows]).items()
+    }
+    make_balancer(rule, pair, problem.tasks[:2]).backward(losses, None)
+    factor = 2 / 3 if rule == "mean" else 1  # the scalarizer divides by the number of its tasks
+    torch.testing.assert_close(shared_grad(network), factor * shared_grad(pair))
+
+
+@pytest.mark.parametrize(
+    ("rule", "tasks", "settings"),
+    [
+        *((rule, ("age",), {}) for rule in ("pcgrad", "gradnorm", "mgda")),
+        *((rule, TASKS, {"make": nn.Identity()}) for rule in ("pcgrad", "gradnorm")),
+    ],
+)
+def test_one_task_or_an_encoder_without_parameters_is_trained_as_by_the_plain_sum(
+    rule: str, tasks: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    problem = small_problem(**settings)
+    balanced, plain = (train(problem, Job(tasks, rule=name)) for name in (rule, "plain"))
+    np.testing.assert_allclose(balanced.curve, plain.curve, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["pcgrad", "gradnorm", "uw"])
+def test_frozen_parameters_do_not_change(rule: str) -> None:
     network = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5))
     network[0].weight.requires_grad_(False)
-    for rule in ("pcgrad", "gradnorm", "uw"):
-        state = train(small_problem(make=network), Job(TASKS, rule=rule)).state
-        assert state is not None
-        assert torch.equal(state["encoder.0.weight"], network[0].weight)
-        assert not torch.equal(state["encoder.2.weight"], network[2].weight)
-
-
-def test_an_encoder_without_parameters_can_be_balanced() -> None:
-    problem = small_problem(make=nn.Identity())
-    plain = train(problem, Job(TASKS))
-    for rule in ("pcgrad", "gradnorm"):
-        np.testing.assert_allclose(train(problem, Job(TASKS, rule=rule)).curve, plain.curve, rtol=1e-9)
+    state = train(small_problem(make=network), Job(TASKS, rule=rule)).state
+    assert torch.equal(state["encoder.0.weight"], network[0].weight)
+    assert not torch.equal(state["encoder.2.weight"], network[2].weight)
 
 
 def test_names_of_rules_ignore_case_and_hyphens() -> None:
@@ -296,37 +282,25 @@ def test_names_of_rules_ignore_case_and_hyphens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "words"),
     [
-        ("sum of all", r"must be one of plain, gradnorm, .*PCGrad.*found 'sum of all'"),
-        ("magic", r"must be one of plain, .*found 'magic'"),
-        ("Constant(open('x'))", r"must be one of plain"),
-        ("Krum(n_byzantine=3)", r"Krum.*cannot be used with 3 tasks: .*at least 6 rows"),
-        ("Krum", r"missing 1 required positional argument: 'n_byzantine'"),
-        ("Constant([1.0, 2.0])", r"cannot be used with 3 tasks"),
-        ("mgda(pace=2)", r"unexpected keyword argument 'pace'"),
-        ("gradnorm:-1", r"must have the form 'gradnorm:ALPHA' with a non-negative ALPHA, found 'gradnorm:-1'"),
-        ("uw-uw", r"must start with the name of an aggregator if it ends in '-uw'"),
+        ("magic", "'magic'"),
+        ("Constant(open('x'))", "must be one of"),
+        ("Krum(n_byzantine=3)", "3 tasks"),
+        ("Krum", "n_byzantine"),
+        ("mgda(pace=2)", "'pace'"),
+        ("gradnorm:-1", "'gradnorm:-1'"),
+        ("uw-uw", "aggregator"),
     ],
 )
-def test_invalid_rules_raise_an_error(rule: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_invalid_rules_raise_an_error(rule: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
         check_rule(rule, 3)
 
 
-@pytest.mark.parametrize("name", NEED_SOLVERS)
-def test_rules_with_solvers_work_or_their_error_has_the_pip_line(name: str) -> None:
-    rule = "CAGrad(c=0.5)" if name == "CAGrad" else name
-    needed = {"CAGrad": ("cvxpy", "clarabel"), "NashMTL": ("cvxpy", "ecos")}.get(name, ("qpsolvers", "quadprog"))
-    if all(find_spec(package) for package in needed):
-        check_rule(rule)
-    else:
-        with pytest.raises(ImportError, match=r'pip install "torchjd\['):
-            check_rule(rule)
-
-
-def test_without_torchjd_the_error_has_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchjd", None)
-    with pytest.raises(ImportError, match="pip install torchjd"):
-        check_rule("pcgrad")
+@pytest.mark.parametrize("missing", ["torchjd", "quadprog"])
+def test_the_error_without_a_package_has_the_pip_line(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match="pip install"):
+        check_rule("pcgrad" if missing == "torchjd" else "UPGrad")
     check_rule("gradnorm")

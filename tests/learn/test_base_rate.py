@@ -1,24 +1,21 @@
 """Heads that start at the base rate of the training labels, and nothing else that changes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from batched_problems import MIXED, all_jobs, assert_same, make_problem, trained_together
-from learn_small import same
-from torch import Tensor, nn
+from batched_problems import MIXED, all_jobs, assert_same, make_problem
+from learn_small import same, stream
+from torch import nn
 
 from tagalong.learn import (
     MLP,
     Job,
-    Network,
     Problem,
     Recipe,
     Split,
-    StreamedRows,
     TabM,
     TabMHeads,
     Task,
@@ -76,37 +73,6 @@ def test_class_weights_count() -> None:
     assert bias.item() == pytest.approx(0.0, abs=1e-6)  # six times 1 against two times 3
 
 
-def biases(network: Network) -> list[torch.Tensor]:
-    return [head.bias for head in network.heads]
-
-
-@pytest.mark.parametrize("change", ["no labels", "own loss", "own head", "own heads"])
-def test_without_a_base_rate_biases_are_random(change: str) -> None:
-    def start(recipe: str) -> Problem:
-        problem = problem_with(recipe).only(["size"])
-        targets = {"size": torch.full_like(problem.train.targets["size"], torch.nan)}
-        tasks: dict[str, Callable[[], Task]] = {
-            "own loss": lambda: replace(problem.tasks[0], loss=lambda out, target: (out[:, 0] - target).abs()),
-            "own head": lambda: replace(problem.tasks[0], head=lambda features: nn.Linear(features, 1)),
-        }
-        if change == "no labels":
-            return replace(problem, train=replace(problem.train, targets=targets))
-        if change == "own heads":
-            return replace(problem, head=lambda task, features: nn.Linear(features, 1))
-        return replace(problem, tasks=(tasks[change](),))
-
-    started, plain = (build_network(start(recipe), ["size"], seed=1) for recipe in ("base_rate", "random"))
-    assert same(started.state_dict(), plain.state_dict())
-
-
-def test_networks_trained_together_start_there_too() -> None:
-    problem = problem_with(epochs=5)
-    jobs = all_jobs(problem, seeds=(0, 3))
-    found = trained_together(problem, jobs)
-    for job in jobs[::5]:
-        assert_same(found[job], train(problem, job))
-
-
 @pytest.mark.cuda
 def test_graphs_start_there_too() -> None:
     problem = problem_with(epochs=9, lr=0.01).only(NAMES[:3])
@@ -114,29 +80,6 @@ def test_graphs_start_there_too() -> None:
     found = {trained.job: trained for trained in train_many(problem, jobs, device="cuda")}
     for job in jobs:
         assert_same(found[job], train(problem, job, device="cuda"))
-
-
-class RowReader:
-    """Reads the rows of a split one by one."""
-
-    def __init__(self, split: Split) -> None:
-        self.split, self.tasks = split, split.tasks
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def read(self, row: int, tasks: Iterable[str], draw: object) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.split.inputs[row], {task: self.split.targets[task][row] for task in tasks}
-
-    def contents(self) -> Iterator[bytes]:
-        yield b"rows"
-
-
-def test_labels_are_also_read_from_files() -> None:
-    problem = problem_with()
-    streams = {part: StreamedRows(RowReader(split), split.tasks) for part, split in problem.splits.items()}
-    networks = [build_network(one, NAMES, seed=0) for one in (problem, replace(problem, **streams))]
-    assert same(networks[0].state_dict(), networks[1].state_dict())
 
 
 def test_a_rare_class_is_not_learned_first() -> None:
@@ -153,6 +96,23 @@ def test_a_rare_class_is_not_learned_first() -> None:
     assert losses["base_rate"] < 1.2 * entropy < 2 * entropy < losses["random"]
 
 
-def test_recipes_with_random_heads_keep_their_keys() -> None:
-    assert "start_heads" not in Recipe(start_heads="random").definition
-    assert Recipe(start_heads="base_rate").definition == {"start_heads": "base_rate"}
+@pytest.mark.parametrize("change", ["no labels", "own loss", "own head", "own heads"])
+def test_without_a_base_rate_biases_are_random(change: str) -> None:
+    networks = []
+    for start in ("base_rate", "random"):
+        problem = problem_with(start).only(["size"])
+        unlabelled = {"size": torch.full_like(problem.train.targets["size"], torch.nan)}
+        changes = {
+            "no labels": {"train": replace(problem.train, targets=unlabelled)},
+            "own loss": {"tasks": (replace(problem.tasks[0], loss=lambda out, target: (out[:, 0] - target).abs()),)},
+            "own head": {"tasks": (replace(problem.tasks[0], head=lambda features: nn.Linear(features, 1)),)},
+            "own heads": {"head": lambda task, features: nn.Linear(features, 1)},
+        }
+        networks.append(build_network(replace(problem, **changes[change]), ["size"], seed=1))
+    assert same(networks[0].state_dict(), networks[1].state_dict())
+
+
+def test_labels_are_also_read_from_files() -> None:
+    problem = problem_with()
+    held, streamed = (build_network(rows, NAMES, seed=0) for rows in (problem, stream(problem)))
+    assert same(held.state_dict(), streamed.state_dict())

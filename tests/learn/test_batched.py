@@ -1,4 +1,7 @@
-"""Networks trained together equal those trained one by one."""
+"""Networks trained together equal those trained one by one, whatever their tasks, seeds, widths, rates and targets.
+
+Recorded numbers of such networks are in tests/golden; here are the laws, the stacks and what cannot be stacked.
+"""
 
 import itertools
 import logging
@@ -19,101 +22,122 @@ from batched_problems import (
     check_some,
     images,
     make_problem,
+    some_jobs,
     trained_together,
     vectors,
+    words,
 )
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
 from tagalong.learn.batched import BatchedTraining
 from tagalong.learn.memory import bytes_per_network
 
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_mlps_with_dropout_and_all_kinds_of_tasks_equal_those_trained_alone(optimizer: str) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, optimizer=optimizer)
-    jobs = all_jobs(problem, seeds=(0, 3))
-    found = trained_together(problem, jobs)
-    assert len(found) == len(jobs)
-    for job in jobs[::2]:
-        assert_same(found[job], train(problem, job))
-    assert len({trained.steps for trained in found.values()}) > 2, "networks should stop at different times here"
+SEEDS = (0, 3, 2**40)
+CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_cnns_with_batchnorm_and_dropout_equal_those_trained_alone(optimizer: str) -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, optimizer=optimizer, lr=0.02)
-    jobs = all_jobs(problem, seeds=(1,))
-    found = trained_together(problem, jobs)
-    for job in jobs[::2]:
-        assert_same(found[job], train(problem, job))
-    assert len({trained.steps for trained in found.values()}) > 1
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The seeds of every stack that is trained."""
+    seeds: list[set[int]] = []
+
+    class Watched(BatchedTraining):
+        def __init__(self, problem: Any, jobs: Any, *more: Any) -> None:
+            super().__init__(problem, jobs, *more)
+            seeds.append({job.seed for job in jobs})
+
+    monkeypatch.setattr("tagalong.learn.batched.BatchedTraining", Watched)
+    return seeds
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_stacked_graphs_give_the_same_networks(
-    seeds: tuple[int, ...], optimizer: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    problem = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3], optimizer=optimizer, epochs=14, patience=4, lr=0.01)
-    jobs = all_jobs(problem, seeds=seeds)
-    found = trained_together(problem, jobs, device="cuda")
-    assert "without CUDA graphs" not in caplog.text
-    for job in jobs:
-        assert_same(found[job], train(problem, job, device="cuda"))
+# The same networks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cuda
-def test_stacked_graphs_of_convolutions_give_the_same_networks() -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, tasks=MIXED[:3], optimizer="sgd", epochs=12, patience=4)
-    jobs = all_jobs(problem, seeds=(0, 1))
-    found = trained_together(problem, jobs, device="cuda")
-    for job in jobs:
-        assert_same(found[job], train(problem, job, device="cuda"))
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize(("encoder", "inputs"), [(MLP_WITH_DROPOUT, vectors), (CNN_WITH_BATCHNORM, images)])
-def test_networks_on_a_gpu_equal_those_trained_alone_there(encoder: Callable[..., nn.Module], inputs: Any) -> None:
-    problem = make_problem(encoder, inputs, lr=0.02)
-    jobs = all_jobs(problem)
-    found = trained_together(problem, jobs, device="cuda")
-    for job in jobs[::3]:
-        assert_same(found[job], train(problem, job, device="cuda"))
-
-
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     hidden=st.lists(st.integers(1, 5), min_size=1, max_size=2),
     batch_size=st.integers(2, 40),
     patience=st.integers(1, 3),
-    seed=st.integers(0, 2**40),
-    picked=st.sets(st.integers(0, 14), min_size=2, max_size=4),
+    picked=st.sets(
+        st.tuples(
+            st.sampled_from(SEEDS), st.integers(0, 14), st.sampled_from([1.0, 2.0]), st.sampled_from([None, 0.01])
+        ),
+        min_size=2,
+        max_size=5,
+    ),
 )
-@example(hidden=[2, 5], batch_size=9, patience=2, seed=1, picked={1, 4})  # rows that a network of dead units ties
-def test_any_shape_and_any_choice_of_networks(
-    hidden: list[int], batch_size: int, patience: int, seed: int, picked: set[int]
+@example([2, 5], 9, 2, {(0, 1, 1.0, None), (0, 4, 1.0, None)})  # rows that a network of dead units ties
+def test_any_choice_of_tasks_seeds_widths_and_rates(
+    hidden: list[int], batch_size: int, patience: int, picked: set[tuple[int, int, float, float | None]]
 ) -> None:
     problem = make_problem(MLP(6, hidden, dropout=0.3), batch_size=batch_size, patience=patience, epochs=4)
-    every = all_jobs(problem, seeds=(seed,))
-    check_some(problem, [every[place] for place in sorted(picked)], every=2)
+    subsets = [job.tasks for job in all_jobs(problem)]
+    jobs = [Job(subsets[place], seed, width=width, lr=lr) for seed, place, width, lr in picked]
+    check_some(problem, jobs, every=2)
 
 
-def test_widths_and_seeds_may_be_mixed() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
-    jobs = [*all_jobs(problem, (0, 1))[::3], *all_jobs(problem, (0, 1), width=2.0)[::3]]
-    check_some(problem, jobs, every=3)
+def head_with_dropout_and_batchnorm(features: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(features, 5), nn.BatchNorm1d(5), nn.Dropout(0.4), nn.Linear(5, 1))
 
 
-@pytest.mark.parametrize("networks", [1, 2, 5])
+def half_frozen() -> nn.Module:
+    encoder = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    encoder[0].requires_grad_(False)
+    return encoder
+
+
+OWN_HEADS = [
+    Task("a", kind="regression", head=head_with_dropout_and_batchnorm),
+    Task("b", head=head_with_dropout_and_batchnorm),
+    Task("c", class_weights=(1, 2), weight=0.3),
+]
+EMBEDDING = Layers(lambda: nn.Embedding(5, 3, padding_idx=0), nn.Flatten, lambda: nn.Linear(12, 6), nn.ReLU)
+MODELS: dict[str, dict[str, Any]] = {
+    "layernorm": {"encoder": Layers(lambda: nn.Linear(6, 8), lambda: nn.LayerNorm(8), nn.SiLU)},
+    "groupnorm": {"encoder": Layers(lambda: nn.Linear(6, 8), lambda: nn.GroupNorm(2, 8), nn.LeakyReLU)},
+    "no weights": {"encoder": Layers(nn.Tanh, lambda: nn.Dropout(0.5))},
+    "half frozen": {"encoder": half_frozen},
+    "padded embedding": {"encoder": lambda: EMBEDDING().double(), "inputs": words},
+    "convolutions": {"encoder": CNN_WITH_BATCHNORM, "inputs": images, "lr": 0.02, "optimizer": "sgd"},
+    "heads": {"encoder": MLP_WITH_DROPOUT, "tasks": OWN_HEADS},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_seeds_of_any_model_are_trained_together(
+    name: str, stacks: list[set[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    problem = make_problem(**{"epochs": 3, **MODELS[name]})
+    check_some(problem, some_jobs(problem, SEEDS), every=4)
+    if name == "padded embedding":  # whose gradient differs between seeds
+        assert stacks == [{seed} for seed in SEEDS]
+    else:
+        assert stacks == [set(SEEDS)]
+    assert not caplog.records
+
+
+def test_mixed_precision_is_close_to_training_alone(stacks: list[set[int]]) -> None:
+    def inputs(rows: int, generator: torch.Generator) -> Tensor:
+        return vectors(rows, generator, torch.float32)
+
+    problem = make_problem(MLP(6, (12, 8)), inputs, epochs=3, amp="bf16")
+    networks = trained_together(problem, some_jobs(problem, SEEDS))
+    for job in list(networks)[::4]:
+        np.testing.assert_allclose(networks[job].curve, train(problem, job).curve, rtol=0.05)
+    assert stacks == [set(SEEDS)]
+
+
+# Chunks and memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("networks", [1, 4])
 def test_results_do_not_depend_on_memory(networks: int) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
     jobs = all_jobs(problem)
-    each = bytes_per_network(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
+    each = bytes_per_network(problem, build_network(problem, problem.names, 0), CPU)
     few = trained_together(problem, jobs, memory=networks * each)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(few[job], trained)
@@ -123,9 +147,10 @@ def test_results_do_not_depend_on_memory(networks: int) -> None:
 def test_results_do_not_depend_on_when_stopped_networks_are_dropped(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02)
-    jobs = all_jobs(problem)[:9]
+    problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02, patience=1)
+    jobs = some_jobs(problem, SEEDS[:2])
     usual = trained_together(problem, jobs)
+    assert len({trained.steps for trained in usual.values()}) > 1, "networks should stop at different times here"
     monkeypatch.setattr("tagalong.learn.batched.DROP_FRACTION", share)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(trained, usual[job])
@@ -152,12 +177,14 @@ def test_a_chunk_that_runs_out_of_memory_is_split(
 
 
 def test_networks_are_yielded_when_their_chunk_is_finished_and_progress_counts_them() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
     jobs = [*all_jobs(problem), *all_jobs(problem, width=2.0)]
     counts: list[int] = []
     networks = train_many(problem, jobs, progress=counts.append)
     assert not counts, "nothing should be trained before the first network is asked for"
+    random_state = torch.get_rng_state()
     assert next(networks).job.width == 1
+    assert torch.equal(torch.get_rng_state(), random_state)
     assert counts[-1] == len(jobs) // 2
     assert {trained.job.width for trained in list(networks)[len(jobs) // 2 - 1 :]} == {2}
     assert counts == sorted(counts)
@@ -165,95 +192,209 @@ def test_networks_are_yielded_when_their_chunk_is_finished_and_progress_counts_t
 
 
 def test_training_time_is_shared_in_proportion_to_steps() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT)
-    found = list(train_many(problem, all_jobs(problem)))
-    rates = [trained.seconds / trained.steps for trained in found]
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    rates = [trained.seconds / trained.steps for trained in train_many(problem, all_jobs(problem))]
     np.testing.assert_allclose(rates, rates[0])
     assert rates[0] > 0
 
 
-def test_global_random_numbers_are_not_changed() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
-    before = torch.get_rng_state()
-    networks = train_many(problem, all_jobs(problem))
-    next(networks)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_diverging_network_does_not_affect_others_and_is_reported_at_the_end() -> None:
-    def explosive(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return (out.squeeze(1) - target).square() * torch.where(out.squeeze(1).isfinite(), torch.inf, torch.nan)
-
-    tasks = [Task("a", kind="regression"), Task("b", kind="regression"), Task("boom", kind="custom", loss=explosive)]
-    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
-    jobs = all_jobs(problem)
-    found: dict[Job, Trained] = {}
-    networks = train_many(problem, jobs)
-    for trained in itertools.islice(networks, 3):
-        found[trained.job] = trained
-    with pytest.raises(Diverged, match=r"lower `recipe.lr`.* for boom with seed 0; a, boom with seed 0") as raised:
-        next(networks)
-    lost = raised.value.networks
-    assert {trained.job for trained in lost} == {job for job in jobs if "boom" in job.tasks}
-    assert all(trained.diverged and trained.state is None and trained.seconds > 0 for trained in lost)
-    for trained in lost:
-        with pytest.raises(Diverged) as alone:
-            train(problem, trained.job)
-        assert [one.steps for one in alone.value.networks] == [trained.steps]
-    assert {job.tasks for job in found} == {("a",), ("b",), ("a", "b")}
-    for job, trained in found.items():
-        assert_same(trained, train(problem, job))
-
-
-def test_mixed_precision_is_batched_and_close_to_training_alone(caplog: pytest.LogCaptureFixture) -> None:
-    problem = make_problem(
-        MLP(6, (12, 8)), lambda rows, generator: torch.randn(rows, 6, generator=generator), epochs=3, amp="bf16"
-    )
-    jobs = all_jobs(problem)
-    found = trained_together(problem, jobs)
-    for job in jobs[::5]:
-        np.testing.assert_allclose(found[job].curve, train(problem, job).curve, rtol=0.05)
-    assert not caplog.records
-
-
-def test_other_rules_are_trained_one_by_one_and_this_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
-    jobs = [Job(("size", "ill"), rule="gradnorm"), Job(("size", "sort"), rule="gradnorm"), *all_jobs(problem)[:3]]
-    with caplog.at_level(logging.INFO):
-        found = trained_together(problem, jobs)
-    assert_same(found[jobs[0]], train(problem, jobs[0]))
-    assert [record.message for record in caplog.records] == [
-        "training 2 networks of small one at a time: rule 'gradnorm' combines the losses of each network separately"
-    ]
-
-
-def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_this_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Branching(nn.Module):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return inputs if inputs.sum() > 0 else -inputs
-
-    problem = make_problem(Layers(lambda: nn.Linear(6, 4), Branching), epochs=2)
-    jobs = all_jobs(problem)[:4]
-    found = trained_together(problem, jobs)
-    assert_same(found[jobs[2]], train(problem, jobs[2]))
-    assert len(caplog.records) == 1
-    assert "training 4 networks of small one at a time: vmap: " in caplog.records[0].message
-
-
-def test_invalid_jobs_raise_an_error_before_any_training() -> None:
-    problem = make_problem(MLP_WITH_DROPOUT)
-    with pytest.raises(ValueError, match=r"(?s)several problems.*found 'color'.*found none"):
-        train_many(problem, [Job(("size", "color")), Job(())])
-
-
-def test_memory_of_a_network_grows_with_its_batch_and_its_weights() -> None:
-    cpu = torch.device("cpu")
+def test_the_memory_of_a_network_grows_with_its_batch_weights_targets_and_seeds() -> None:
     small = make_problem(MLP_WITH_DROPOUT)
     large = replace(small, recipe=Recipe(batch_size=70))
     network = build_network(small, small.names, 0)
     wide = build_network(small, small.names, 0, width=20)
-    assert bytes_per_network(small, network, cpu) < bytes_per_network(large, network, cpu)
+    plain = bytes_per_network(small, network, CPU)
+    assert plain < bytes_per_network(large, network, CPU)
+    assert plain < bytes_per_network(small, network, CPU, several_seeds=True)
+    assert plain + 1000 <= bytes_per_network(small, network, CPU, own_targets=1000)
     weights = sum(parameter.numel() for parameter in wide.parameters()) * 8
-    assert bytes_per_network(small, wide, cpu) > 8 * weights
+    assert bytes_per_network(small, wide, CPU) > 8 * weights
+
+
+# Seeds that share a stack, and others --------------------------------------------------------------------------------
+
+
+class Noisy(nn.Module):
+    """Draws random numbers that are no dropout masks."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + 1e-9 * torch.randn(inputs.shape, dtype=inputs.dtype)
+
+
+class Shuffled(nn.Module):
+    """Has a plain attribute that depends on the seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = torch.randperm(6).tolist()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[:, self.order]
+
+
+@pytest.mark.parametrize("layers", [[lambda: nn.AlphaDropout(0.01)], [Noisy], [Shuffled, lambda: nn.Linear(6, 4)]])
+def test_layers_that_cannot_share_a_stack_are_trained_seed_by_seed(layers: Any, stacks: list[set[int]]) -> None:
+    problem = make_problem(Layers(*layers, lambda: nn.Dropout(0.1)), epochs=3)
+    check_some(problem, some_jobs(problem, SEEDS))
+    assert stacks == [{seed} for seed in SEEDS]
+
+
+def test_many_networks_of_a_seed_are_not_trained_with_few_of_another(stacks: list[set[int]]) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
+    jobs = [*all_jobs(problem), *some_jobs(problem, (1, 2), every=5)]
+    check_some(problem, jobs, every=6)
+    assert stacks == [{0}, {1, 2}]
+
+
+def test_many_networks_are_trained_seed_by_seed_on_a_cpu(
+    stacks: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
+    jobs = some_jobs(problem, SEEDS)
+    each = bytes_per_network(problem, build_network(problem, problem.names, 0), CPU, several_seeds=True)
+    monkeypatch.setattr("tagalong.learn.memory.CPU_BYTES_LIMIT_OF_SEEDS", (len(jobs) - 1) * each)
+    trained_together(problem, jobs)
+    assert stacks == [set(SEEDS[:2]), {SEEDS[2]}]
+
+
+# Targets of their own ------------------------------------------------------------------------------------------------
+
+
+def soft_targets(problem: Any, seed: int) -> dict[str, Tensor]:
+    """Probabilities and values, as another network would predict them, some of them missing."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = len(problem.train)
+    targets = {
+        "size": torch.randn(rows, generator=generator, dtype=torch.float64),
+        "ill": torch.rand(rows, generator=generator, dtype=torch.float64),
+        "sort": torch.randn(rows, 3, generator=generator, dtype=torch.float64).softmax(1),
+        "price": torch.randn(rows, generator=generator, dtype=torch.float64),
+    }
+    for target in targets.values():
+        target[::7] = torch.nan
+    return targets
+
+
+def test_targets_of_their_own(stacks: list[set[int]]) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    jobs = some_jobs(problem, SEEDS, every=3)
+    targets = {
+        job: {name: target for name, target in soft_targets(problem, place % 3).items() if name in job.tasks}
+        for place, job in enumerate(jobs)
+        if place % 4
+    }
+    networks = trained_together(problem, jobs, targets=targets)
+    assert stacks == [set(SEEDS)]
+    for job in jobs[::2]:
+        assert_same(networks[job], train(problem, job, targets=targets.get(job)))
+    taught = next(iter(targets))
+    assert (networks[taught].curve[0] != train(problem, taught).curve[0]).all()
+
+
+# What cannot be trained ----------------------------------------------------------------------------------------------
+
+
+def test_a_diverging_network_does_not_affect_others_and_is_reported_at_the_end() -> None:
+    def explosive(out: Tensor, target: Tensor) -> Tensor:
+        return (out.squeeze(1) - target).square() * torch.where(out.squeeze(1).isfinite(), torch.inf, torch.nan)
+
+    tasks = [Task("a", kind="regression"), Task("b"), Task("boom", kind="custom", loss=explosive)]
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
+    jobs = all_jobs(problem, SEEDS)
+    networks = train_many(problem, jobs)
+    finished: list[Trained] = list(itertools.islice(networks, 9))
+    with pytest.raises(Diverged, match=r"`recipe.lr`") as raised:
+        next(networks)
+    lost = raised.value.networks
+    assert {trained.job for trained in lost} == {job for job in jobs if "boom" in job.tasks}
+    assert all(trained.diverged and trained.state is None and trained.seconds > 0 for trained in lost)
+    with pytest.raises(Diverged) as alone:
+        train(problem, lost[0].job)
+    assert [trained.steps for trained in alone.value.networks] == [lost[0].steps]
+    for trained in finished[::3]:
+        assert_same(trained, train(problem, trained.job))
+
+
+@pytest.mark.parametrize("rule", ["plain", "gradnorm"])
+def test_what_cannot_be_stacked_is_trained_one_by_one_and_this_is_logged(
+    rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Branching(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs if inputs.sum() > 0 else -inputs
+
+    layers = [Branching] if rule == "plain" else []
+    problem = make_problem(Layers(lambda: nn.Linear(6, 4), *layers), epochs=2)
+    jobs = [Job(("size", "ill"), rule=rule), Job(("size", "sort"), rule=rule)]
+    with caplog.at_level(logging.INFO):
+        networks = trained_together(problem, jobs)
+    assert_same(networks[jobs[0]], train(problem, jobs[0]))
+    (record,) = caplog.records
+    assert "2 networks of small one at a time" in record.message
+    assert ("'gradnorm'" in record.message) == (rule == "gradnorm")
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [(Job(("size", "color")), "'color'"), (Job(()), "found none"), (Job(("size",), lr=-1), r"`job\.lr`")],
+)
+def test_invalid_jobs_are_refused_before_any_training(job: Job, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        train_many(make_problem(MLP_WITH_DROPOUT), [job])
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        ({"color": torch.zeros(70)}, "'color'"),
+        ({"ill": torch.zeros(69)}, r"`targets\['ill'\]` must have the shape"),
+        ({"ill": torch.zeros(70).long()}, "int64"),
+        ({"ill": torch.full((70,), 1.5)}, r"found 1\.5"),
+        ({"sort": torch.full((70,), 3.0)}, r"found 3\.0"),
+        ({"sort": torch.zeros(70, 2)}, r"\[70, 2\]"),
+        ({"sort": torch.full((70, 3), -1.0)}, r"found -1\.0"),
+    ],
+)
+def test_invalid_targets_are_refused_before_any_training(targets: Any, words: str) -> None:
+    problem, job = make_problem(MLP_WITH_DROPOUT), Job(("ill", "sort"))
+    with pytest.raises(ValueError, match=words):
+        train_many(problem, [job], targets={job: targets})
+    with pytest.raises(ValueError, match="`targets`"):
+        train_many(problem, [job], targets={Job(("size",)): targets})
+
+
+# On a GPU ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_stacked_graphs_give_the_same_networks(
+    seeds: tuple[int, ...], optimizer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3], optimizer=optimizer, epochs=14, patience=4, lr=0.01)
+    networks = trained_together(problem, all_jobs(problem, seeds), device="cuda")
+    assert "without CUDA graphs" not in caplog.text
+    for job, trained in networks.items():
+        assert_same(trained, train(problem, job, device="cuda"))
+
+
+@pytest.mark.cuda
+def test_stacked_graphs_of_convolutions_give_the_same_networks() -> None:
+    problem = make_problem(CNN_WITH_BATCHNORM, images, tasks=MIXED[:3], optimizer="sgd", epochs=12, patience=4)
+    for job, trained in trained_together(problem, all_jobs(problem, (0, 1)), device="cuda").items():
+        assert_same(trained, train(problem, job, device="cuda"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("encoder", "inputs"), [(MLP_WITH_DROPOUT, vectors), (CNN_WITH_BATCHNORM, images)])
+def test_seeds_rates_and_targets_on_a_gpu_equal_those_alone_there(
+    encoder: Callable[..., nn.Module], inputs: Any
+) -> None:
+    problem = make_problem(encoder, inputs, lr=0.02)
+    jobs = [*some_jobs(problem, SEEDS), *some_jobs(problem, SEEDS, lr=0.005)]
+    targets = {jobs[0]: {"size": soft_targets(problem, 0)["size"]}}
+    networks = trained_together(problem, jobs, device="cuda", targets=targets)
+    for job in jobs[::3]:
+        assert_same(networks[job], train(problem, job, device="cuda", targets=targets.get(job)))

@@ -87,7 +87,6 @@ def test_losses_on_both_halves_are_those_of_their_rows(groups: NDArray[np.int64]
     first = first_half(len(val), val.groups).numpy()
     for task, halves in zip(JOBS[0].tasks, training.half_curve[-1], strict=True):
         rows = scores[task].rows
-        assert rows is not None
         assert halves == pytest.approx([np.nanmean(rows[first]), np.nanmean(rows[~first])], rel=1e-5)
 
 

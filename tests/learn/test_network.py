@@ -1,11 +1,14 @@
 """Networks with the same seed share initial weights and masks; any encoder can be used."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Network, Problem, build_network, outputs_on
+from tagalong.learn import MLP, Network, build_network, outputs_on
 from tagalong.learn.network import evaluation_mode
 
 
@@ -39,17 +42,6 @@ def test_masks_depend_only_on_the_step_and_the_part() -> None:
     assert not torch.equal(masks(alone, 3), masks(alone, 4))
 
 
-def test_heads_have_separate_masks() -> None:
-    problem = small_problem()
-
-    def head(task: object, features: int) -> nn.Module:
-        return nn.Sequential(nn.Dropout(0.5), nn.Linear(features, 1))
-
-    problem = Problem("p", problem.tasks, problem.train, problem.val, problem.test, encoder(), head=head)
-    alone, beside = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
-    assert torch.equal(masks(alone, 3), masks(beside, 3))
-
-
 def test_evaluation_draws_no_random_numbers() -> None:
     network = build_network(small_problem(make=encoder(dropout=0.5)), TASKS, 0).at_step(3)
     before = torch.get_rng_state()
@@ -67,49 +59,52 @@ def test_frozen_parts_keep_their_mode() -> None:
     assert [part.training for part in network.modules()] == [True, False, True]
 
 
-def test_a_task_may_be_called_encoder() -> None:
-    network = Network(nn.Dropout(0.5), [nn.Linear(4, 1)], ["encoder"])
-    assert network.random_parts["encoder"]
+def test_heads_have_separate_masks() -> None:
+    def head(task: object, features: int) -> nn.Module:
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(features, 1))
+
+    problem = replace(small_problem(), head=head)
+    alone, with_others = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
+    assert torch.equal(masks(alone, 3), masks(with_others, 3))
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.BatchNorm1d(4), nn.ReLU()])
-def test_layers_known_to_be_deterministic_are_not_seeded(layer: nn.Module) -> None:
-    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).random_parts["encoder"]
+@pytest.mark.parametrize(
+    ("layer", "is_random"),
+    [
+        (nn.Linear(4, 2), False),
+        (nn.BatchNorm1d(4), False),
+        (nn.ReLU(), False),
+        (nn.Dropout(0.5), True),
+        (nn.TransformerEncoderLayer(4, 2), True),
+    ],
+)
+def test_only_layers_known_to_be_deterministic_are_not_seeded(layer: nn.Module, is_random: bool) -> None:
+    network = Network(layer, [nn.Linear(4, 1)], ["encoder"])  # a task may have this name
+    assert network.random_parts["encoder"] == is_random
 
 
-def test_weights_of_lazy_layers_depend_on_the_seed() -> None:
-    problem = small_problem(make=lambda: nn.Sequential(nn.LazyLinear(5), nn.Tanh()))
-    first, second = build_network(problem, TASKS, 0), build_network(problem, TASKS, 0)
-    assert same(first.state_dict(), second.state_dict())
-    assert first.encoder[0].weight.shape == (5, 4)
-
-
-def test_a_module_is_copied_with_its_weights() -> None:
+def test_weights_are_those_of_a_module_or_drawn_by_the_seed() -> None:
     module = nn.Linear(4, 5)
     network = build_network(small_problem(make=module), TASKS, 0)
     assert torch.equal(network.encoder.weight, module.weight.double())
     assert network.encoder is not module
+    lazy = small_problem(make=lambda: nn.Sequential(nn.LazyLinear(5), nn.Tanh()))
+    first, second = (build_network(lazy, TASKS, 0) for _ in range(2))
+    assert same(first.state_dict(), second.state_dict())
+    assert first.encoder[0].weight.shape == (5, 4)
+    wide = build_network(small_problem(make=MLP(4, (8, 6), dropout=0.1)), TASKS, 0, width=2)
+    assert [part.out_features for part in wide.encoder if isinstance(part, nn.Linear)] == [16, 12]
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "width"),
     [
-        (
-            lambda: nn.Flatten(0),
-            r"`encoder` must return a tensor of shape \[rows, features, …\], found \[8\] for inputs of shape \[2, 4\]",
-        ),
-        (lambda: nn.LSTM(4, 3), r"must return a tensor .*found tuple"),
+        (lambda: nn.Flatten(0), 1),  # whose output has no features
+        (lambda: nn.LSTM(4, 3), 1),  # which returns a tuple
+        (lambda: nn.Linear(4, 5), 2),
+        (nn.Linear(4, 5), 2),
     ],
 )
-def test_an_encoder_of_the_wrong_shape_is_explained(make: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_network(small_problem(make=make), TASKS, 0)  # type: ignore[arg-type]
-
-
-def test_widening_needs_a_width_argument() -> None:
-    with pytest.raises(ValueError, match=r"`encoder` must have a `width` argument"):
-        build_network(small_problem(make=lambda: nn.Linear(4, 5)), TASKS, 0, width=2)
-    with pytest.raises(ValueError, match=r"found a module"):
-        build_network(small_problem(make=nn.Linear(4, 5)), TASKS, 0, width=2)
-    wide = build_network(small_problem(make=MLP(4, (8, 6), dropout=0.1)), TASKS, 0, width=2)
-    assert [part.out_features for part in wide.encoder if isinstance(part, nn.Linear)] == [16, 12]
+def test_an_unsuitable_encoder_is_named(make: Any, width: float) -> None:
+    with pytest.raises(ValueError, match="`encoder`"):
+        build_network(small_problem(make=make), TASKS, 0, width=width)

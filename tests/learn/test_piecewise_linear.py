@@ -4,33 +4,28 @@ import copy
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from batched_problems import MIXED, all_jobs, assert_same, make_problem, trained_together
-from torch import Tensor
+from batched_problems import MIXED, all_jobs, assert_same, check_some, make_problem, some_jobs, trained_together
 
 from tagalong.errors import InvalidInput
-from tagalong.group import Group
 from tagalong.learn import (
     MLP,
-    Job,
     Problem,
-    Recipe,
     TabM,
     TabMHeads,
     build_network,
     describe_network,
+    feature_count,
     rebuild_network,
     train,
     why_not_batched,
 )
 from tagalong.learn.captured_step import why_not_captured
 from tagalong.learn.piecewise_linear import PiecewiseLinear, quantile_edges
-from tagalong.study import Best
 
 EDGES = ((-1.0, -0.5, 0.0, 2.0), (), (-2.0, 0.0, 1.0), (), (), (0.0, 0.25, 0.5))
 
@@ -76,21 +71,6 @@ def test_edges_of_close_values_stay_apart_in_single_precision() -> None:
     assert quantile_edges(column[:, None], bins=8) == ((1.0, 2.0, 3.0),)
 
 
-@pytest.mark.parametrize(
-    ("edges", "message"),
-    [
-        ([[0, 1]], "`edges` must be empty or a list for each of the 2 features, found 1"),
-        ([[], [0, 1, 1]], "`edges[1]` must be ascending, in single precision, found (0.0, 1.0, 1.0)"),
-        ([[1, float("nan")], []], "`edges[0]` must be ascending"),
-    ],
-)
-@pytest.mark.parametrize("encoder", [MLP, TabM])
-def test_invalid_edges_are_an_error(encoder: Any, edges: Any, message: str) -> None:
-    with pytest.raises(InvalidInput) as error:
-        encoder(2, edges=edges)
-    assert message in str(error.value)
-
-
 def binned_problem(members: int = 0, **settings: Any) -> Problem:
     """Missing labels and dropout."""
     tasks = MIXED[:3]
@@ -98,17 +78,6 @@ def binned_problem(members: int = 0, **settings: Any) -> Problem:
         return make_problem(MLP(6, (7, 5), 0.2, EDGES), tasks=tasks, **settings)
     problem = make_problem(TabM(6, (7, 5), 0.2, members, EDGES), tasks=tasks, **settings)
     return replace(problem, head=TabMHeads(members))
-
-
-@pytest.mark.parametrize("members", [0, 3])
-@pytest.mark.parametrize("width", [1, 2])
-def test_networks_trained_together_equal_those_trained_alone(members: int, width: float) -> None:
-    problem = binned_problem(members, epochs=7, patience=1)
-    jobs = all_jobs(problem, seeds=(0, 3), width=width)
-    assert why_not_batched(problem, jobs) is None
-    found = trained_together(problem, jobs)
-    for job in jobs[::3]:
-        assert_same(found[job], train(problem, job))
 
 
 @pytest.mark.cuda
@@ -123,10 +92,6 @@ def test_graphs_give_the_same_networks(members: int, caplog: pytest.LogCaptureFi
         assert_same(found[job], train(problem, job, device="cuda"))
 
 
-def test_steps_can_be_captured() -> None:
-    assert why_not_captured(build_network(binned_problem(), ["size"], seed=0)) is None
-
-
 def test_the_first_layer_sees_columns_and_codes() -> None:
     problem = binned_problem()
     network = build_network(problem, problem.names, seed=0).eval()
@@ -138,31 +103,23 @@ def test_the_first_layer_sees_columns_and_codes() -> None:
 
 
 @pytest.mark.parametrize("members", [0, 3])
-def test_networks_are_rebuilt_from_json(members: int) -> None:
-    problem = binned_problem(members)
-    network = build_network(problem, problem.names, seed=4).eval()
+def test_networks_are_captured_trained_together_and_rebuilt_from_json(members: int) -> None:
+    problem = binned_problem(members, epochs=4, patience=1)
+    network = build_network(problem, problem.names, seed=4, width=2).eval()
+    assert why_not_captured(network) is None
+    jobs = [*some_jobs(problem, (0, 3), every=3), *some_jobs(problem, (0, 3), every=3, width=2)]
+    assert why_not_batched(problem, jobs) is None
+    check_some(problem, jobs, every=3)
     inputs, _ = problem.test.batch(torch.arange(9))
-    again = rebuild_network(json.loads(json.dumps(describe_network(problem, network, 5, 1))))
+    document = describe_network(problem, network, feature_count(network.encoder, inputs), 2)
+    again = rebuild_network(json.loads(json.dumps(document)))
     again.load_state_dict(copy.deepcopy(network.state_dict()), assign=True)
     for task, outputs in again.eval()(inputs).items():
         assert torch.equal(outputs, network(inputs)[task])
 
 
-def test_saved_and_exported_networks_give_the_same_predictions(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(200, 4))
-    targets = {"size": np.abs(inputs[:, 0]), "ill": inputs[:, 1] + draw.normal(size=200) > 0}
-    problem = Problem.from_arrays(inputs, targets, list(targets), recipe=Recipe(epochs=2))
-    assert isinstance(problem.train.inputs, Tensor)
-    problem = replace(problem, encoder=MLP(4, (8,), edges=quantile_edges(problem.train.inputs, 6)))
-    trained = train(problem, Job(problem.names, seed=1))
-    group = Group(set(problem.names), set(problem.names))
-    built = Best.build(problem, [group], [trained.state or {}], seed=1)
-    built.save(tmp_path)
-    best = Best.load(tmp_path)  # without trust: the folder contains no code
-    for task, values in built.predict(inputs).items():
-        np.testing.assert_array_equal(best.predict(inputs)[task], values)
-    best.export(tmp_path / "exported")
-    programme = torch.export.load(next((tmp_path / "exported").glob("*.pt2"))).module()
-    for task, outputs in programme(problem.test.inputs[:7]).items():
-        torch.testing.assert_close(outputs, best.networks[0](problem.test.inputs[:7])[task])
+@pytest.mark.parametrize("edges", [[[0, 1]], [[], [0, 1, 1]], [[1, float("nan")], []]])
+@pytest.mark.parametrize("encoder", [MLP, TabM])
+def test_invalid_edges_are_an_error(encoder: Any, edges: Any) -> None:
+    with pytest.raises(InvalidInput, match="`edges"):
+        encoder(2, edges=edges)

@@ -14,8 +14,8 @@ from tagalong.learn import (
     Lesson,
     Problem,
     Recipe,
-    Split,
     TabM,
+    Task,
     build_network,
     relative_step_cost,
     train,
@@ -41,12 +41,8 @@ def test_numbers_are_coded_if_there_are_enough_rows(encoder: Any) -> None:
     for rows, expected in ((enough, codes), (enough - 1, 0), (30, 0)):
         chosen = default_network(numbers(rows, 5), encoder)["encoder"]
         assert count_bins(chosen.edges) == expected
-
-
-def test_columns_with_two_values_are_not_coded() -> None:
-    inputs = torch.cat([bits(400, 3), numbers(400, 1)], 1)
-    edges = default_network(inputs, "mlp")["encoder"].edges
-    assert [len(own) for own in edges] == [0, 0, 0, BINS["mlp"] + 1]
+    mixed = torch.cat([bits(enough, 3), numbers(enough, 1)], 1)  # columns with two values are not coded
+    assert [len(own) for own in default_network(mixed, encoder)["encoder"].edges] == [0, 0, 0, BINS[encoder] + 1]
 
 
 def test_fingerprints_get_one_layer_and_more_dropout() -> None:
@@ -59,16 +55,6 @@ def test_fingerprints_get_one_layer_and_more_dropout() -> None:
 @pytest.mark.parametrize(("rows", "batch_size"), [(20, 32), (600, 32), (2000, 128), (10**5, 256)])
 def test_the_batch_size_grows_with_the_number_of_rows(rows: int, batch_size: int) -> None:
     assert default_network(bits(rows, 1), "mlp")["recipe"].batch_size == batch_size
-
-
-def test_edges_come_from_training_rows_only() -> None:
-    inputs = np.random.default_rng(0).normal(size=(900, 2))
-    inputs[700:] += 1000
-    rows = [range(700), range(700, 800), range(800, 900)]
-    problem = Problem.from_arrays(inputs, {"sum": inputs.sum(1) + inputs[:, 0] ** 3}, ["sum"], split=rows)
-    train_inputs = problem.train.batch(torch.arange(700))[0]
-    assert isinstance(problem.encoder, MLP)
-    assert [own[-1] for own in problem.encoder.edges] == train_inputs.amax(0).tolist()
 
 
 def arrays() -> tuple[Any, dict[str, Any]]:
@@ -94,19 +80,6 @@ def test_a_recipe_or_an_encoder_of_the_user_is_left_alone() -> None:
     assert (given.recipe, repr(given.encoder)) == (Recipe(), "MLP(2, hidden=(3,), dropout=0.0)")
 
 
-def test_default_networks_are_batched_and_learn() -> None:
-    inputs, targets = arrays()
-    problem = Problem.from_arrays(inputs, targets, list(targets))
-    assert isinstance(problem.encoder, MLP)
-    assert count_bins(problem.encoder.edges) == 2 * BINS["mlp"]
-    assert why_not_batched(problem) is None
-    assert train(problem, Job(problem.names, epochs=20)).test["size"].loss < 0.95
-
-
-def shortened(problem: Problem, epochs: int = 2) -> Problem:
-    return replace(problem, recipe=replace(problem.recipe, epochs=epochs))
-
-
 def test_the_alternative_of_a_default_network_is_what_tabm_would_be() -> None:
     inputs, targets = arrays()
     problem, tabm = (Problem.from_arrays(inputs, targets, list(targets), encoder=name) for name in (None, "tabm"))
@@ -119,77 +92,74 @@ def test_the_alternative_of_a_default_network_is_what_tabm_would_be() -> None:
     assert problem.with_network(None) is problem
     assert tabm.alternatives == other.alternatives == ()
     assert problem.only(["rare"]).with_network("tabm").names == ("rare",)
-
-
-def test_the_alternative_is_trained_for_as_long_as_the_recipe_says() -> None:
-    inputs, targets = arrays()
-    problem = Problem.from_arrays(inputs, targets, list(targets))
     changed = replace(problem, recipe=replace(problem.recipe, epochs=7, patience=3, batch_size=50))
-    found = changed.with_network("tabm").recipe
-    assert (found.epochs, found.patience, found.batch_size) == (7, 3, 50)
-    assert found.lr == problem.with_network("tabm").recipe.lr > changed.recipe.lr
+    recipe = changed.with_network("tabm").recipe
+    assert (recipe.epochs, recipe.patience, recipe.batch_size) == (7, 3, 50)
+    assert recipe.lr == other.recipe.lr > changed.recipe.lr
 
 
-def test_networks_recipes_and_tasks_of_the_user_have_no_alternative() -> None:
+def test_edges_come_from_training_rows_only() -> None:
+    inputs = np.random.default_rng(0).normal(size=(900, 2))
+    inputs[700:] += 1000
+    rows = [range(700), range(700, 800), range(800, 900)]
+    problem = Problem.from_arrays(inputs, {"sum": inputs.sum(1) + inputs[:, 0] ** 3}, ["sum"], split=rows)
+    train_inputs = problem.train.batch(torch.arange(700))[0]
+    assert isinstance(problem.encoder, MLP)
+    assert [own[-1] for own in problem.encoder.edges] == train_inputs.amax(0).tolist()
+
+
+def test_default_networks_are_batched_and_learn() -> None:
     inputs, targets = arrays()
     problem = Problem.from_arrays(inputs, targets, list(targets))
-    custom = replace(problem.tasks[0], kind="custom", loss=torch.nn.functional.mse_loss)
-    for other in (
-        Problem.from_arrays(inputs, targets, list(targets), recipe=Recipe(epochs=3)),
-        Problem.from_arrays(inputs, targets, list(targets), encoder=MLP(2, (3,))),
-        replace(problem, encoder=MLP(2, (3,))),
-        replace(problem, head=lambda task, features: torch.nn.Linear(features, task.head_size)),
-        replace(problem, recipe=replace(problem.recipe, lr=0.1)),
-        replace(problem, tasks=(custom, *problem.tasks[1:])),
-    ):
-        assert other.alternatives == ()
-        with pytest.raises(InvalidInput, match="`network` must be None, found 'tabm'"):
-            other.with_network("tabm")
-        with pytest.raises(InvalidInput, match=r"`job.network` must be None for this problem, found 'tabm'"):
-            train(other, Job(other.names, network="tabm"))
-    with pytest.raises(InvalidInput, match=r"`job.network` must be None or 'tabm' for this problem, found 'boosting'"):
-        train_many(problem, [Job(problem.names, network="boosting")])
+    assert why_not_batched(problem) is None
+    assert train(problem, Job(problem.names, epochs=20)).test["size"].loss < 0.95
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder": MLP(2, (3,))},
+        {"recipe": Recipe(epochs=3)},
+        {"head": lambda task, features: torch.nn.Linear(features, task.head_size)},
+        {"tasks": (Task("size", "custom", loss=torch.nn.functional.mse_loss), Task("rare"))},
+    ],
+)
+def test_problems_that_the_user_changes_have_no_alternative(change: dict[str, Any]) -> None:
+    inputs, targets = arrays()
+    problem = Problem.from_arrays(inputs, targets, list(targets))
+    other = replace(problem, **change)
+    assert other.alternatives == ()
+    with pytest.raises(InvalidInput, match="`network`"):
+        other.with_network("tabm")
+    for wrong, network in ((other, "tabm"), (problem, "boosting")):
+        with pytest.raises(InvalidInput, match=r"`job\.network`"):
+            train(wrong, Job(problem.names, network=network))
 
 
 def test_jobs_of_another_network_train_what_a_problem_with_that_network_would() -> None:
-    inputs, targets = arrays()
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(200, 2))
+    targets = {"size": np.abs(inputs[:, 0]) + draw.normal(size=200), "rare": draw.random(200) < 0.2}
     problem, tabm = (
-        shortened(Problem.from_arrays(inputs, targets, list(targets), encoder=name)) for name in (None, "tabm")
+        replace(made, recipe=replace(made.recipe, epochs=2))
+        for made in (Problem.from_arrays(inputs, targets, list(targets), encoder=name) for name in (None, "tabm"))
     )
     jobs = [Job(problem.names, seed, network=network) for network in (None, "tabm") for seed in (0, 1)]
-    together = {one.job: one for one in train_many(problem, jobs)}
+    together = {trained.job: trained for trained in train_many(problem, jobs)}
     assert list(together) == jobs
     for job in jobs:
-        alone = train(problem, job)
-        expected = train(problem if job.network is None else tabm, replace(job, network=None))
-        assert alone.val == expected.val
-        assert alone.state is not None
-        assert expected.state is not None
-        assert all(torch.equal(tensor, expected.state[name]) for name, tensor in alone.state.items())
+        expected = train(tabm if job.network else problem, replace(job, network=None))
+        assert train(problem, job).val == expected.val
         assert together[job].parameters == expected.parameters
         for task, score in together[job].test.items():
             assert score.loss == pytest.approx(expected.test[task].loss, rel=1e-4)
-
-
-def test_another_network_can_teach_and_be_taught() -> None:
-    inputs, targets = arrays()
-    problem = shortened(Problem.from_arrays(inputs, targets, list(targets)))
-    teacher = train(problem, Job(problem.names, network="tabm"))
-    lesson = Lesson.given_by([teacher], problem, mixtures=1)
-    network = build_network(problem.with_network("tabm"), problem.names, seed=0)
-    assert teacher.state is not None
-    network.load_state_dict(teacher.state)
-    rows = lesson.problem.train
-    assert isinstance(rows, Split)
-    with torch.no_grad():
-        answers = network.eval()(rows.inputs)
-    torch.testing.assert_close(lesson.answers["rare"], answers["rare"].squeeze(1).sigmoid())
+    lesson = Lesson.given_by([together[jobs[2]]], problem, mixtures=1)
     students = [replace(lesson.student(problem.names), network=network) for network in (None, "tabm")]
-    found = {
-        one.job: one for one in train_many(lesson.problem, students, targets={s: lesson.targets(s) for s in students})
+    taught = {
+        trained.job: trained.parameters
+        for trained in train_many(lesson.problem, students, targets={job: lesson.targets(job) for job in students})
     }
-    assert found[students[0]].parameters == train(problem, Job(problem.names)).parameters
-    assert found[students[1]].parameters == teacher.parameters
+    assert taught == {students[0]: together[jobs[0]].parameters, students[1]: together[jobs[2]].parameters}
 
 
 def test_the_cost_of_a_step_is_that_of_its_multiplications() -> None:

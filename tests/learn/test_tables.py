@@ -1,3 +1,5 @@
+"""Problems from tables: roles of columns, preparation, and what is refused, each with the argument or column named."""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Task, read_columns, read_preparation
 
 ROWS = 120
-SETTLE = "; add it to `categorical` or to `ignore`"
+SETTINGS: dict[str, Any] = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categorical": ["city"]}
+SPLIT = (np.arange(60), np.arange(60, 80), np.arange(80, ROWS))
 
 
 @pytest.fixture
@@ -31,18 +34,16 @@ def frame():
     )
 
 
-SETTINGS = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categorical": ["city"]}
-
-
-def refused(source, **settings) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|is empty|is required|is not|does not exist") as caught:
+def assert_refused(source: Any, *words: str, **settings: Any) -> None:
+    """Asserts that the error names exactly these problems, in this order."""
+    with pytest.raises(InvalidInput) as caught:
         Problem.from_table(source, **settings)
-    return str(caught.value).removeprefix("several problems:\n").split("\n")
+    problems = [str(problem) for problem in caught.value.problems]
+    assert len(problems) == len(words), problems
+    assert [word in problem for word, problem in zip(words, problems, strict=True)] == [True] * len(words), problems
 
 
-def written(frame, path: Path, **settings) -> Path:
-    frame.to_csv(path, index=False, **settings)
-    return path
+# What is read --------------------------------------------------------------------------------------------------------
 
 
 def test_cells_are_read_as_meant(tmp_path) -> None:
@@ -68,45 +69,39 @@ def test_features_are_all_that_has_no_other_role(frame) -> None:
 
 
 def test_inputs_follow_the_train_rows_only(frame) -> None:
-    split = (np.arange(60), np.arange(60, 80), np.arange(80, ROWS))
-    problem = Problem.from_table(frame, **SETTINGS, split=split)
+    problem = Problem.from_table(frame, **SETTINGS, split=SPLIT)
     train = frame[:60]
     median = train["age"].median()
     filled = train["age"].fillna(median)
     ages = (frame["age"].fillna(median) - filled.mean()) / filled.std(ddof=0)
     heights = (frame["height"] - train["height"].mean()) / train["height"].std(ddof=0)
-    expected = np.stack(
-        [
-            ages,
-            frame["age"].isna(),
-            heights,
-            *(frame["city"] == city for city in ("Bonn", "Oslo", "Rome")),
-            np.zeros(ROWS),
-        ],
-        1,
-    )
+    cities = [frame["city"] == city for city in ("Bonn", "Oslo", "Rome")]
+    expected = np.stack([ages, frame["age"].isna(), heights, *cities, np.zeros(ROWS)], 1)
     names = ("age", "age missing", "height", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
     assert problem.table.names == names
     np.testing.assert_allclose(problem.test.inputs, expected[80:], rtol=1e-5, atol=1e-6)
-    assert "missing values imputed with the median, and marked, in 1 column: age" in problem.notes
 
 
 def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
-    split = (np.arange(60), np.arange(60, 80), np.arange(80, ROWS))
-    problem = Problem.from_table(frame, **SETTINGS, split=split)
+    problem = Problem.from_table(frame, **SETTINGS, split=SPLIT)
     table = read_preparation(json.loads(json.dumps(problem.table.to_document())))
     new = frame[80:].drop(columns=["ill", "pressure", "id"])
-    assert torch.equal(table.inputs(new), problem.test.inputs)
-    assert torch.equal(table.inputs(written(new[["city", "age", "height"]], tmp_path / "new.csv")), problem.test.inputs)
-    assert torch.equal(table.inputs(new.to_dict("records")), problem.test.inputs)
+    new[["city", "age", "height"]].to_csv(tmp_path / "new.csv", index=False)
+    for rows in (new, tmp_path / "new.csv", new.to_dict("records")):
+        assert torch.equal(table.inputs(rows), problem.test.inputs)
     assert table.inputs([{"age": None, "height": 170, "city": "Lima"}])[0, -4:].tolist() == [0, 0, 0, 1]
-    assert dict(table.classes) == {"ill": ["no", "yes"]}
-    with pytest.raises(
-        ValueError, match="`rows` must have the same columns as the training table, found no 'age', 'city'"
+    (tmp_path / "blank.csv").write_text("age,height,city\n1,2,Rome\n,,\n3,4,\n\n")
+    assert len(table.inputs(tmp_path / "blank.csv")) == 3, "every row has a prediction"
+    (tmp_path / "wrong.csv").write_text("age,height,city\n" + "1,2,Rome\n" * 20 + "old,3,Rome\n")
+    for rows, words in (
+        (frame[["height"]], "'age', 'city'"),
+        ([{"age": "old", "height": 1, "city": "Rome"}], "'age'"),
+        (tmp_path / "wrong.csv", "'old' in line 22"),
+        ([{"age": 1, "height": 1e100, "city": "Rome"}], "'height'"),
+        (np.zeros((2, 3)), "`rows`"),
     ):
-        table.inputs(frame[["height"]])
-    with pytest.raises(ValueError, match="`rows`: column 'age' must be numeric, found 'old'"):
-        table.inputs([{"age": "old", "height": 1, "city": "Rome"}])
+        with pytest.raises(InvalidInput, match=words):
+            table.inputs(rows)
 
 
 def test_numbers_may_be_categories_and_codes_match_however_written(frame) -> None:
@@ -116,207 +111,52 @@ def test_numbers_may_be_categories_and_codes_match_however_written(frame) -> Non
     assert inputs[:, 1:].tolist() == [[0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
-def test_split_column_names_the_parts(frame) -> None:
-    frame["part"] = ["Train", "train", "validation", "TEST"] * (ROWS // 4)
-    problem = Problem.from_table(frame, **SETTINGS, split_column="part")
-    assert [len(split) for split in problem.splits.values()] == [60, 30, 30]
-    frame.loc[0, "part"] = "later"
-    assert refused(frame, **SETTINGS, split_column="part") == [
-        "`split_column` must contain train, val or test in every row, found 'later'"
-    ]
-    frame["part"] = "train"
-    assert refused(frame, **SETTINGS, split_column="part") == [
-        "`split_column` must have rows for val, found none",
-        "`split_column` must have rows for test, found none",
-    ]
-
-
-def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
-    array = np.random.default_rng(0).normal(size=(ROWS, 5))
-    np.savez(tmp_path / "x.npz", inputs=array)
-    problem = Problem.from_table(frame, ["ill", "pressure"], features_file=tmp_path / "x.npz")
-    assert problem.train.inputs.shape == (84, 5)
-    assert problem.table.classes == {"ill": ("no", "yes")}
-    assert problem.table.inputs(tmp_path / "x.npz").shape == (ROWS, 5)
-    np.save(tmp_path / "short.npy", array[:10])
-    assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
-        "`features` and `categorical` cannot be used with `features_file`, which contains all inputs",
-        f"`features_file` must have {ROWS} rows to match the table, found 10",
-    ]
-    np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
-    assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` is required for inputs of shape [rows, 3, 4, 4]; the default encoder only supports flat inputs"
-    ]
-    missing = tmp_path / "none.npz"
-    assert refused(frame, targets=["ill"], features_file=missing) == [
-        f"`features_file` must be an npy or npz file, found no file at {missing}"
-    ]
-
-
-def test_kinds_and_errors_can_be_set(frame) -> None:
-    frame["grade"] = np.arange(ROWS) % 4
-    settings = {"ignore": ["id"], "categorical": ["city"]}
-    problem = Problem.from_table(
-        frame, ["ill", "grade", Task("pressure", "regression", weight=2.0)],
-        kinds={"grade": "regression"}, errors={"ill": "auroc"}, **settings,
-    )  # fmt: skip
-    assert [(task.kind, task.error_name) for task in problem.tasks] == [
-        ("binary", "auroc"),
-        ("regression", "mae"),
-        ("regression", "mae"),
-    ]
-    assert problem.task("pressure").weight == 2
-    wrong = {"kinds": {"grade": "binary", "il": "binary"}, "errors": {"ill": "mae"}}
-    assert refused(frame, targets=["ill", "grade"], **wrong, **settings) == [
-        "`kinds` must contain only targets, found 'il'; did you mean 'ill'?",
-        "task 'ill': `error` must be one of 'error rate', 'auroc', 'auprc', 'loss', found 'mae'",
-        "`targets`: 'grade' is binary and must have exactly two distinct labels, found 4: 0, 1, 2, 3",
-    ]
-
-
-def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
-    frame["constant"], frame["empty"] = 3, np.nan
-    assert refused(frame, targets=["pressure", "constant", "empty"]) == [
-        "`targets`: 'constant' must have at least two distinct labels, found only 3; drop this target",
-        f"`targets`: 'empty' must have labels, but all {ROWS} are missing; drop this target",
-        f"column 'id' must be numeric, found text with {ROWS} distinct values, e.g. 'p0'{SETTLE}",
-        f"column 'city' must be numeric, found text with 3 distinct values, e.g. 'Bonn'{SETTLE}",
-        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
-    ]
-
-
-def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
-    problems = refused(
-        frame, targets=["presure", "ill", "ill"], ignore=["id", "nothing"], features=["ill", "age"], group_column="who"
-    )
-    everything = "choose from id, person, age, height, city, pressure, ill"
-    assert problems == [
-        "`targets` must be distinct, found 'ill' more than once; rename the duplicates",
-        "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
-        f"`ignore` must name columns of the table, found 'nothing'; {everything}",
-        f"`group_column` must name columns of the table, found 'who'; {everything}",
-        "`features` must not name a target, found 'ill'",
-        f"column 'ill' must be numeric, found text with 2 distinct values, e.g. 'no'{SETTLE}",
-    ]
-    assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
-        "`targets` must name at least one task, found none"
-    ]
-    assert refused(frame, targets="ill") == ["`targets` must be a list of names, found the string 'ill'; write ['ill']"]
-    assert refused(frame[["pressure", "ill"]], targets=["pressure", "ill"]) == [
-        "`features` must name at least one column, found none; `targets` and `ignore` together name every column"
-    ]
-
-
-def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
-    frame.loc[:2, "height"] = np.inf
-    frame["group"] = [None, *range(ROWS - 1)]
-    assert refused(frame, **SETTINGS, group_column="group") == [
-        "`group_column` must have a label for every row, found 1 missing",
-        "`features`: column 'height' must be finite, found inf in 3 rows",
-    ]
-
-
-def test_one_row_is_too_few(frame) -> None:
-    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three splits, found 1"]
-
-
-def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
-    frame["same"], frame["number"] = 1, np.arange(ROWS)
-    path = tmp_path / "indexed.csv"
-    frame.to_csv(path)
-    problem = Problem.from_table(path, **SETTINGS)
-    assert problem.name == "indexed"
-    assert "dropped because they do not vary in train: same" in problem.notes
-    assert (
-        "warning: feature 'number' numbers the rows, like an ID; remove it, since it says nothing about new rows"
-        in (problem.notes)
-    )
-    assert "dropped 1 unnamed column" in problem.notes
-
-
-def test_numbers_out_of_reach_are_refused() -> None:
-    x, y = np.linspace(-1, 1, 60), np.random.default_rng(0).normal(size=60)
-    (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
-    assert found == "`features`: column 'x' must be at most 1e+150 in magnitude, found 1e+300"
-    (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
-    assert found == "`features` must vary in the training rows, found only constant columns: 'x'"
-    with pytest.raises(
-        ValueError,
-        match="column 'x' must have a scale similar to that of the training rows, found values up to 1e\\+100",
-    ):
-        Problem.from_table({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
-
-
-def test_features_that_say_nothing_are_refused() -> None:
-    (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
-    assert found == "`features` must vary in the training rows, found only constant columns: 'a', 'b'"
-
-
 def test_a_category_is_the_same_whatever_the_rest_of_the_column_holds() -> None:
     towns = ["007", "012", "A1", "true"] * 15
     problem = Problem.from_table({"town": towns, "y": np.arange(60.0)}, ["y"], categorical=["town"])
     mixed = problem.table.inputs({"town": ["007", "012", "A1", "true"]})
     assert torch.equal(mixed, torch.eye(5)[mixed.argmax(1)])
     assert mixed.argmax(1).unique().numel() == 4
-    assert torch.equal(problem.table.inputs({"town": ["007", "012"]}), mixed[:2])
-    assert torch.equal(problem.table.inputs({"town": ["true"]}), mixed[3:])
     again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
-    assert torch.equal(again.inputs({"town": ["012"]}), mixed[1:2])
+    for rows, expected in ((["007", "012"], mixed[:2]), (["true"], mixed[3:])):
+        assert torch.equal(again.inputs({"town": rows}), expected)
 
 
-def test_every_new_row_has_a_prediction(tmp_path) -> None:
-    problem = Problem.from_table({"a": np.arange(60.0), "b": np.arange(60.0) ** 2, "y": np.arange(60.0)}, ["y"])
-    (tmp_path / "new.csv").write_text("a,b\n1,2\n,\n3,4\n\n")
-    assert len(problem.table.inputs(tmp_path / "new.csv")) == 3
+def test_split_column_names_the_parts(frame) -> None:
+    frame["part"] = ["Train", "train", "validation", "TEST"] * (ROWS // 4)
+    problem = Problem.from_table(frame, **SETTINGS, split_column="part")
+    assert [len(split) for split in problem.splits.values()] == [60, 30, 30]
+    frame.loc[0, "part"] = "later"
+    assert_refused(frame, "'later'", **SETTINGS, split_column="part")
+    frame["part"] = "train"
+    assert_refused(frame, "val", "test", **SETTINGS, split_column="part")
 
 
-def test_files_of_other_editors(tmp_path) -> None:
-    lines = ["a,y", *(f"{row}.5,{row * row}" for row in range(40))]
-    for name, text in {"blank": "\n\n" + "\n".join(lines), "cr": "\r".join(lines)}.items():
-        (tmp_path / name).write_bytes(text.encode())
-        assert read_columns(tmp_path / name).rows == 40, name
-    (tmp_path / "open.csv").write_text('a,y\n"' + "\n".join(lines * 2000))
-    assert "is there an unclosed quotation mark?" in refused(tmp_path / "open.csv", targets=["y"])[0]
+def test_inputs_may_come_from_a_file_next_to_the_table(frame, tmp_path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, inputs=np.random.default_rng(0).normal(size=(ROWS, 5)))
+    problem = Problem.from_table(frame, ["ill", "pressure"], features_file=path)
+    assert problem.train.inputs.shape == (84, 5)
+    assert problem.table.classes == {"ill": ("no", "yes")}
+    assert problem.table.inputs(path).shape == (ROWS, 5)
+    np.save(tmp_path / "short.npy", np.zeros((10, 5)))
+    np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
+    both = {"features_file": tmp_path / "short.npy", "features": ["age"]}
+    assert_refused(frame, "`features`", "`features_file`", targets=["ill"], **both)
+    assert_refused(frame, "`encoder`", targets=["ill"], features_file=tmp_path / "images.npy")
+    assert_refused(frame, "none.npz", targets=["ill"], features_file=tmp_path / "none.npz")
 
 
-def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:
-    values = np.arange(120.0).reshape(40, 3)
-    for names in (["a", "a", "y"], [1, "1", "y"]):
-        (found,) = refused(pd.DataFrame(values, columns=names), targets=["y"])
-        repeated = f"{str(names[0])!r} more than once"
-        assert found == f"`data` must have unique column names, found {repeated}; rename the duplicates"
-
-
-def test_cells_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    rows = [[f"{row}.25", f"{row * row % 17}.5", f"{row % 7}.75"] for row in range(100)]
-    rows[3][0], rows[50][1], rows[60][1], rows[70][1], rows[80][1] = "oops", "1 kg", "\x1b[31m", "x" * 50, "n.a."
-    path.write_text("\n\na;b;y\n" + "".join(";".join(row) + "\n" for row in rows))
-    write_na = (
-        "; write NA where a value is missing; if the column is not numeric, add it to `categorical` or to `ignore`"
-    )
-    assert refused(path, targets=["y"]) == [
-        f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}",
-        f"{path}: column 'b' must be numeric, found '1 kg' in line 54, '\\x1b[31m' in line 64, "
-        f"'{'x' * 40}…' in line 74 and 1 more{write_na}",
-    ]
-    path.write_text(path.read_text().replace(".", ","))  # decimal commas
-    assert refused(path, targets=["y"])[0] == f"{path}: column 'a' must be numeric, found 'oops' in line 7{write_na}"
-
-
-def test_labels_that_are_not_numbers_are_shown_with_their_rows() -> None:
-    draw = np.random.default_rng(0)
-    table = {"x": draw.normal(size=200), "y": [*map(str, draw.normal(size=200))], "grade": ["1", "2", "3", "4"] * 50}
-    table["y"][17] = table["grade"][18] = "oops"
-    hint = "; write NA where a value is missing"
-    found = refused(table, targets=["y", "grade"])
-    assert found == [
-        f"`targets`: 'y' must be numeric, found 'oops' in row 17 (counted from 0){hint}, or pass `kinds` if the labels "
-        "are classes",
-        f"`targets`: 'grade' must be numeric, found 'oops' in row 18 (counted from 0){hint}, or pass `kinds` if the "
-        "labels are classes",
-    ]
-    assert refused(table, targets=["y"], kinds={"y": "regression"})[0].endswith(f"(counted from 0){hint}")
+def test_kinds_and_errors_can_be_set(frame) -> None:
+    frame["grade"] = np.arange(ROWS) % 4
+    settings = {"ignore": ["id"], "categorical": ["city"]}
+    tasks = ["ill", "grade", Task("pressure", "regression", weight=2.0)]
+    problem = Problem.from_table(frame, tasks, kinds={"grade": "regression"}, errors={"ill": "auroc"}, **settings)
+    assert [task.kind for task in problem.tasks] == ["binary", "regression", "regression"]
+    assert [task.error_name for task in problem.tasks] == ["auroc", "mae", "mae"]
+    assert problem.task("pressure").weight == 2
+    wrong = {"kinds": {"grade": "binary", "il": "binary"}, "errors": {"ill": "mae"}}
+    assert_refused(frame, "did you mean 'ill'", "task 'ill'", "'grade'", targets=["ill", "grade"], **wrong, **settings)
 
 
 def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
@@ -326,54 +166,87 @@ def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
     assert problem.tasks[0].classes == 4
 
 
-def test_new_rows_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
-    prepared = Problem.from_table(table, ["y"]).table
-    path = tmp_path / "new.csv"
-    path.write_text("a,b\n" + "1,2\n" * 20 + "oops,3\n")
-    with pytest.raises(InvalidInput) as caught:
-        prepared.inputs(path)
-    assert str(caught.value) == (
-        f"{path}: column 'a' must be numeric, found 'oops' in line 22; write NA where a value is missing"
+def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
+    frame["same"] = 1
+    path = tmp_path / "indexed.csv"
+    frame.to_csv(path)
+    problem = Problem.from_table(path, **SETTINGS)
+    assert problem.name == "indexed"
+    notes = "\n".join(problem.notes)
+    assert "same" in notes
+    assert "1 unnamed column" in notes
+    assert "median" in notes
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_all_columns_that_are_wrong_are_listed_at_once(frame) -> None:
+    frame["constant"], frame["empty"] = 3, np.nan
+    assert_refused(
+        frame, *("'constant'", "'empty'", "'id'", "'city'", "'ill'"), targets=["pressure", "constant", "empty"]
     )
-    for rows in (np.float64(3), np.zeros((2, 2)), np.zeros(0)):
-        with pytest.raises(InvalidInput, match=r"^`rows` must be a table with the columns 'a', 'b', found an array$"):
-            prepared.inputs(np.asarray(rows))
+    roles = {"ignore": ["id", "nothing"], "features": ["ill", "age"], "group_column": "who"}
+    assert_refused(
+        frame,
+        *("'ill' more than once", "did you mean 'pressure'", "'nothing'", "'who'", "`features`", "column 'ill'"),
+        targets=["presure", "ill", "ill"],
+        **roles,
+    )
+    frame["group"] = [None, *range(ROWS - 1)]
+    frame.loc[:2, "height"] = np.inf
+    assert_refused(frame[SETTINGS["targets"] + ["height", "group"]], *("`group_column`", "column 'height'"),
+                   targets=SETTINGS["targets"], group_column="group")  # fmt: skip
 
 
-MISUSE = {
-    "targets": [3, None, b"y", [["y"]]],
-    "features": [3, [["a"]]],
-    "ignore": [3, None],
-    "categorical": [3, None, [[1]]],
-    "recipe": [3, "x", {}],
-    "encoder": [3, "cnn"],
-    "seed": ["x", None, 1.5],
-    "split": ["x", 3, None, 0.7, {}],
-    "split_column": [3, ["a"]],
-    "group_column": [3, {}],
-    "kinds": [3, "x", ["y"], {"y": [1]}],
-    "errors": [3, "x", {"y": 3}],
-    "name": [3, b"x", []],
-    "features_file": [3],
-    "data": [3, None, {"y": 3}, {"y": "abc"}, np.float64(3), b"abc", [1]],
-}
+def test_cells_that_are_not_numbers_are_shown_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    rows = [[f"{row}.25", f"{row * row % 17}.5", f"{row % 7}.75"] for row in range(100)]
+    rows[3][0], rows[50][1], rows[60][1] = "oops", "1 kg", "x" * 50
+    path.write_text("\n\na;b;y\n" + "".join(";".join(row) + "\n" for row in rows))
+    words = ("'oops' in line 7", f"'1 kg' in line 54, '{'x' * 40}…' in line 64")
+    assert_refused(path, *words, targets=["y"])
+    path.write_text(path.read_text().replace(".", ","))  # decimal commas
+    assert_refused(path, *words, targets=["y"])
+    numbers = np.random.default_rng(0).normal(size=200)
+    table = {"x": numbers, "y": [*map(str, numbers)], "grade": ["1", "2", "3", "4"] * 50}
+    table["y"][17] = table["grade"][18] = "oops"
+    assert_refused(table, "'y' must be numeric, found 'oops' in row 17", "in row 18", targets=["y", "grade"])
 
 
-@pytest.mark.parametrize(("argument", "value"), [(name, value) for name, values in MISUSE.items() for value in values])
-def test_arguments_of_the_wrong_type_are_refused_by_name(argument: str, value: Any) -> None:
-    draw = np.random.default_rng(0)
-    table = {name: draw.normal(size=60) for name in ("a", "b", "y")}
-    with pytest.raises(InvalidInput) as caught:
-        Problem.from_table(**{"data": table, "targets": ["y"], argument: value})
-    named = {"kinds": "`targets`: 'y'"} if isinstance(value, dict) and argument == "kinds" else {}
-    assert str(caught.value).startswith(named.get(argument, f"`{argument}`"))
+NUMBERS = np.random.default_rng(0).normal(size=60)
 
 
-def test_integers_without_end_are_infinite() -> None:
-    table = {"a": [10**400, *range(1, 60)], "y": [*range(59), -(10**400)]}
-    assert refused(table, targets=["y"]) == [
-        "`targets`: 'y' must be finite or missing (NaN), found 1 infinite labels",
-        "`features`: column 'a' must be finite, found inf in 1 rows",
-    ]
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"targets": "y"}, "`targets`"),
+        ({"targets": []}, "`targets`"),
+        ({"targets": [["y"]]}, "`targets`"),
+        ({"features": 3}, "`features`"),
+        ({"ignore": None}, "`ignore`"),
+        ({"ignore": ["a", "b"]}, "`features`"),
+        ({"categorical": [[1]]}, "`categorical`"),
+        ({"recipe": "x"}, "`recipe`"),
+        ({"encoder": "cnn"}, "`encoder`"),
+        ({"seed": 1.5}, "`seed`"),
+        ({"split": 0.7}, "`split`"),
+        ({"split_column": 3}, "`split_column`"),
+        ({"group_column": {}}, "`group_column`"),
+        ({"kinds": {"y": [1]}}, "'y'"),
+        ({"errors": {"y": 3}}, "'y'|`errors`"),
+        ({"name": b"x"}, "`name`"),
+        ({"features_file": 3}, "`features_file`"),
+        ({"data": {"y": 3}}, "`data`"),
+        ({"data": b"abc"}, "`data`"),
+        ({"data": pd.DataFrame(np.ones((40, 3)), columns=[1, "1", "y"])}, "'1' more than once"),
+        ({"data": {"a": NUMBERS[:1], "y": NUMBERS[:1]}}, "`data`"),
+        ({"data": {"a": NUMBERS * 1e300, "y": NUMBERS}}, "column 'a'"),
+        ({"data": {"a": NUMBERS * 0, "b": NUMBERS * 0, "y": NUMBERS}}, "'a', 'b'"),
+        ({"data": {"a": [10**400, *range(1, 60)], "y": NUMBERS}}, "column 'a'"),
+    ],
+)
+def test_the_argument_or_column_that_is_wrong_is_named(change: dict[str, Any], words: str) -> None:
+    table = {"a": NUMBERS, "b": NUMBERS[::-1], "y": NUMBERS**2}
+    with pytest.raises(InvalidInput, match=words):
+        Problem.from_table(**{"data": table, "targets": ["y"], **change})

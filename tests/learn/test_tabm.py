@@ -1,7 +1,5 @@
 """TabM: members that share weights are trained one by one or together, averaged, saved, and chosen by name."""
 
-import copy
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batched_problems import MIXED, all_jobs, assert_same, make_problem, trained_together
+from batched_problems import MIXED, all_jobs, assert_same, check_some, make_problem, some_jobs, trained_together
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import (
-    MLP,
     Job,
     Problem,
     Recipe,
@@ -25,13 +22,8 @@ from tagalong.learn import (
     TabMHeads,
     Task,
     build_network,
-    describe_network,
-    feature_count,
-    rebuild_network,
     train,
-    why_not_batched,
 )
-from tagalong.learn.captured_step import why_not_captured
 from tagalong.learn.tabm import AdaptedLinear, MemberHead
 from tagalong.study import Best
 
@@ -61,15 +53,9 @@ def _outputs_of(problem: Problem, network: Any, features: Tensor, member: int) -
     }
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_members_trained_together_equal_those_trained_alone(optimizer: str) -> None:
-    problem = tabm_problem(optimizer=optimizer, epochs=12, patience=1)
-    jobs = all_jobs(problem, seeds=(0, 3))
-    assert why_not_batched(problem, jobs) is None
-    found = trained_together(problem, jobs)
-    for job in jobs[::2]:
-        assert_same(found[job], train(problem, job))
-    assert len({trained.steps for trained in found.values()}) > 1, "networks should stop at different times here"
+def test_members_with_any_loss_trained_together_equal_those_trained_alone() -> None:
+    problem = tabm_problem(epochs=4, patience=1)
+    check_some(problem, some_jobs(problem, (0, 3), every=3))
 
 
 @pytest.mark.cuda
@@ -84,10 +70,6 @@ def test_stacked_graphs_of_members_give_the_same_networks(
     assert "without CUDA graphs" not in caplog.text
     for job in jobs:
         assert_same(found[job], train(problem, job, device="cuda"))
-
-
-def test_steps_can_be_captured() -> None:
-    assert why_not_captured(build_network(tabm_problem(), TASKS[0].name, seed=0)) is None
 
 
 def test_the_training_loss_is_the_mean_over_members() -> None:
@@ -141,11 +123,6 @@ def test_members_start_with_equal_layers_and_different_signs_and_heads() -> None
     assert not torch.equal(network.heads[0].weight[0], network.heads[0].weight[1])
 
 
-def test_more_rows_than_targets_that_are_no_members_are_an_error() -> None:
-    with pytest.raises(InvalidInput, match="must return one value per row"):
-        Task("size", "regression").row_losses(torch.zeros(7, 1), torch.zeros(3))
-
-
 def test_the_loss_of_dense_targets_is_the_mean_over_members() -> None:
     task, targets = Task("map", "regression", outputs=2), torch.tensor([[1.0, torch.nan], [torch.nan] * 2])
     outputs = torch.tensor([[0.0, 5.0], [3.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
@@ -154,15 +131,9 @@ def test_the_loss_of_dense_targets_is_the_mean_over_members() -> None:
     assert present.tolist() == [1, 0]
 
 
-def test_networks_are_rebuilt_from_json() -> None:
-    problem = tabm_problem()
-    network = build_network(problem, problem.names, seed=4, width=2).eval()
-    inputs, _ = problem.test.batch(torch.arange(9))
-    document = describe_network(problem, network, feature_count(network.encoder, inputs), 2)
-    again = rebuild_network(json.loads(json.dumps(document)))
-    again.load_state_dict(copy.deepcopy(network.state_dict()), assign=True)
-    for task, outputs in again.eval()(inputs).items():
-        torch.testing.assert_close(outputs, network(inputs)[task], rtol=0, atol=0)
+def test_more_rows_than_targets_that_are_no_members_are_an_error() -> None:
+    with pytest.raises(InvalidInput, match="one value per row"):
+        Task("size", "regression").row_losses(torch.zeros(7, 1), torch.zeros(3))
 
 
 def table_arrays() -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
@@ -174,22 +145,24 @@ def table_arrays() -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]
 
 def test_saved_and_exported_networks_give_the_reported_losses(tmp_path: Path) -> None:
     inputs, targets = table_arrays()
-    recipe = Recipe(epochs=3, lr=0.01)
     split = [range(140), range(140, 160), range(160, 200)]
-    problem = Problem.from_arrays(inputs, targets, list(targets), encoder="tabm", recipe=recipe, split=split)
+    problem = Problem.from_arrays(
+        inputs, targets, list(targets), encoder="tabm", recipe=Recipe(epochs=3, lr=0.01), split=split
+    )
     trained = train(problem, Job(problem.names, seed=1))
     group = Group(set(problem.names), set(problem.names))
     Best.build(problem, [group], [trained.state or {}], seed=1).save(tmp_path)
     best = Best.load(tmp_path)  # without trust: the folder contains no code
-    predicted = best.predict(inputs[160:])
+    predicted = {task: values.astype(float) for task, values in best.predict(inputs[160:]).items()}
     mean, deviation = problem.scales["size"]
     labels = {task: problem.test.targets[task].double().numpy() for task in targets}
-    size = np.nanmean(np.square((predicted["size"].astype(float) - mean) / deviation - labels["size"]))
-    assert size == pytest.approx(trained.test["size"].loss, rel=1e-5)
-    ill = predicted["ill"].astype(float)
-    assert -np.log(np.where(labels["ill"] > 0.5, ill, 1 - ill)).mean() == pytest.approx(trained.test["ill"].loss, 1e-5)
-    sort = predicted["sort"].astype(float)[np.arange(len(labels["sort"])), labels["sort"].astype(int)]
-    assert -np.log(sort).mean() == pytest.approx(trained.test["sort"].loss, rel=1e-5)
+    right = np.where(labels["ill"] > 0.5, predicted["ill"], 1 - predicted["ill"])
+    losses = {
+        "size": np.nanmean(np.square((predicted["size"] - mean) / deviation - labels["size"])),
+        "ill": -np.log(right).mean(),
+        "sort": -np.log(predicted["sort"][np.arange(40), labels["sort"].astype(int)]).mean(),
+    }
+    assert losses == pytest.approx({task: score.loss for task, score in trained.test.items()}, rel=1e-5)
     best.export(tmp_path / "exported")
     programme = torch.export.load(next((tmp_path / "exported").glob("*.pt2"))).module()
     for task, outputs in programme(problem.test.inputs[:7]).items():
@@ -203,46 +176,28 @@ def test_names_of_encoders_choose_the_network_and_its_recipe() -> None:
         return Problem.from_arrays(inputs, targets, list(targets), **given)
 
     usual, named, members = problem(), problem(encoder="mlp"), problem(encoder="tabm")
-    assert isinstance(named.encoder, MLP)
     assert (repr(named.encoder), named.head, named.recipe) == (repr(usual.encoder), None, usual.recipe)
     assert isinstance(members.encoder, TabM)
     assert isinstance(members.head, TabMHeads)
-    assert members.encoder.features == 5
     assert members.recipe != usual.recipe
     assert problem(encoder="tabm", recipe=Recipe(epochs=2)).recipe == Recipe(epochs=2)
-    smaller = problem(encoder=TabM(5, members=4))
-    assert isinstance(smaller.head, TabMHeads)
-    assert smaller.head.members == 4
+    assert problem(encoder=TabM(5, members=4)).head.members == 4
     table = {f"x{number}": column for number, column in enumerate(inputs.T)} | targets
     assert isinstance(Problem.from_table(table, list(targets), encoder="tabm").encoder, TabM)
-
-
-def test_integers_are_standardized_as_for_the_default_encoder() -> None:
-    inputs = np.arange(60).reshape(20, 3)
-    problem = Problem.from_arrays(inputs, {"ill": np.arange(20) % 2}, ["ill"], encoder="tabm")
-    assert problem.train.inputs.is_floating_point()
+    integers = Problem.from_arrays(np.arange(60).reshape(20, 3), {"ill": np.arange(20) % 2}, ["ill"], encoder="tabm")
+    assert integers.train.inputs.is_floating_point()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "words"),
     [
-        ({"encoder": "tabn"}, "`encoder` must be 'mlp' or 'tabm', a module, or a function that creates one, found"),
-        (
-            {"encoder": "tabm", "inputs": np.zeros((200, 2, 2))},
-            "`encoder` must be a module, or a function that creates one, for inputs of shape [rows, 2, 2]",
-        ),
-        (
-            {"encoder": "tabm", "tasks": [Task("size", "custom", loss=lambda out, target: out[:, 0] - target), "ill"]},
-            "task 'size' must be binary, multiclass or regression to use the encoder 'tabm', found custom",
-        ),
-        (
-            {"encoder": "tabm", "tasks": [Task("ill", head=nn.LazyLinear)]},
-            "task 'ill' must have no head of its own to use the encoder 'tabm', found",
-        ),
+        ({"encoder": "tabn"}, "`encoder`"),
+        ({"inputs": np.zeros((200, 2, 2))}, "`encoder`"),
+        ({"tasks": [Task("size", "custom", loss=lambda out, target: out[:, 0] - target), "ill"]}, "task 'size'"),
+        ({"tasks": [Task("ill", head=nn.LazyLinear)]}, "task 'ill'"),
     ],
 )
-def test_what_members_cannot_learn_is_an_error(given: dict[str, Any], message: str) -> None:
+def test_what_members_cannot_learn_is_an_error(given: dict[str, Any], words: str) -> None:
     inputs, targets = table_arrays()
-    with pytest.raises(InvalidInput) as error:
-        Problem.from_arrays(**({"inputs": inputs, "targets": targets, "tasks": ["size"]} | given))
-    assert message in str(error.value)
+    with pytest.raises(InvalidInput, match=words):
+        Problem.from_arrays(**({"encoder": "tabm", "inputs": inputs, "targets": targets, "tasks": ["size"]} | given))

@@ -1,6 +1,7 @@
 """Losses of rows, masked labels, and errors for invalid tasks."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,32 +10,15 @@ from learn_small import small_problem
 from torch import nn
 from torch.nn import functional
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import Job, Problem, Recipe, Task, build_network, mean_loss, train, train_many
 from tagalong.learn.scoring import scores_on
 
-
-def test_row_losses_skip_missing_labels() -> None:
-    outputs, targets = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0.0, torch.nan, 1.0])
-    losses, present = Task("age", "regression").row_losses(outputs, targets)
-    assert losses.tolist() == [1.0, 0.0, 4.0]
-    assert present.tolist() == [1.0, 0.0, 1.0]
-    assert mean_loss(Task("age", "regression"), outputs, targets).item() == 2.5
+NAN = math.nan
 
 
-def test_missing_labels_have_no_gradient() -> None:
-    outputs = torch.tensor([[1.0], [torch.inf]], requires_grad=True)
-    mean_loss(Task("ill"), outputs, torch.tensor([1.0, torch.nan])).backward()
-    assert outputs.grad is not None
-    assert outputs.grad[1].item() == 0
-    assert outputs.grad[0].item() == pytest.approx(torch.sigmoid(torch.tensor(1.0)).item() - 1)
-
-
-def test_a_task_without_any_label_has_loss_and_gradient_zero() -> None:
-    outputs = torch.ones(2, 1, requires_grad=True)
-    loss = mean_loss(Task("ill"), outputs, torch.full((2,), torch.nan))
-    loss.backward()
-    assert loss.item() == 0
-    assert not outputs.grad.any()
+def squared_distance(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs - targets).square().sum(1)
 
 
 def test_class_weights_multiply_rows_and_the_mean_is_over_rows() -> None:
@@ -50,33 +34,6 @@ def test_class_weights_multiply_rows_and_the_mean_is_over_rows() -> None:
     assert mean_loss(task, three, classes).item() == pytest.approx(expected)
 
 
-def test_a_dense_row_is_the_mean_over_its_labels() -> None:
-    outputs = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    targets = torch.tensor([[0.0, torch.nan], [torch.nan, torch.nan]])
-    losses, present = Task("depth", "regression").row_losses(outputs, targets)
-    assert losses.tolist() == [1.0, 0.0]
-    assert present.tolist() == [1.0, 0.0]
-
-
-def test_a_custom_loss_per_row_needs_all_labels_of_the_row() -> None:
-    task = Task("pose", "custom", loss=lambda out, goal: (out - goal).square().sum(1))
-    losses, present = task.row_losses(torch.ones(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.0, torch.nan, 0.0]]))
-    assert losses.tolist() == [3.0, 0.0]
-    assert present.tolist() == [1.0, 0.0]
-
-
-@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda out, goal: (out - goal[:, None]).square()])
-def test_a_loss_of_the_wrong_shape_is_explained(loss: object) -> None:
-    task = Task("age", "custom", loss=loss)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"task 'age': `loss` must return one value per row.*reduction='none'"):
-        task.row_losses(torch.ones(4, 2), torch.ones(4) if not isinstance(loss, nn.MSELoss) else torch.ones(4, 2))
-
-
-def test_a_head_of_the_wrong_size_is_explained() -> None:
-    with pytest.raises(ValueError, match=r"found shape \[2, 2\] for outputs of shape \[2, 2\]"):
-        Task("age", "regression", outputs=2).row_losses(torch.ones(2, 2), torch.ones(2))
-
-
 def test_a_score_has_the_loss_of_every_row() -> None:
     problem = small_problem()
     network = build_network(problem, ("age",), seed=0)
@@ -87,36 +44,6 @@ def test_a_score_has_the_loss_of_every_row() -> None:
     np.testing.assert_allclose(found.rows, expected, rtol=1e-6)
     assert found.loss == pytest.approx(np.nanmean(expected))
     assert found.error == pytest.approx(np.nanmean(np.sqrt(expected)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "messages"),
-    [
-        ({"name": ""}, ["`name` must be a non-empty string"]),
-        ({"kind": "ranking"}, ["`kind` must be one of 'binary', 'multiclass', 'regression', 'custom'"]),
-        (
-            {"kind": "multiclass", "weight": -1},
-            ["`classes` must be an integer ≥ 2", "`weight` must be a positive"],
-        ),
-        ({"kind": "custom"}, ["`loss` is required for a custom task"]),
-        ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` must be 1 for a binary task, found 2"]),
-        (
-            {"class_weights": [1, 2, 3], "weight": math.nan},
-            ["`class_weights` must contain 2 numbers", "`weight` must be"],
-        ),
-        ({"class_weights": [1, -2]}, ["`class_weights` must not be negative"]),
-        ({"kind": "regression", "outputs": 0}, ["`outputs` must be a positive integer, found 0"]),
-    ],
-)
-def test_invalid_tasks_raise_an_error_with_all_problems(arguments: dict, messages: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"must|is required") as error:
-        Task(**{"name": "ill", **arguments})
-    assert all(message in str(error.value) for message in messages)
-
-
-def test_tasks_are_comparable_and_hashable() -> None:
-    assert Task("ill", class_weights=[1, 2]) == Task("ill", class_weights=(1.0, 2.0))
-    assert len({Task("ill", class_weights=[1, 2]), Task("ill", class_weights=(1.0, 2.0))}) == 1
 
 
 def test_a_custom_loss_may_hold_tensors_of_the_training_precision() -> None:
@@ -134,6 +61,65 @@ def test_a_custom_loss_may_hold_tensors_of_the_training_precision() -> None:
     assert together.test["a"].loss == pytest.approx(alone.test["a"].loss, rel=1e-5)
 
 
-def test_outputs_that_do_not_broadcast_with_targets_are_explained() -> None:
-    with pytest.raises(ValueError, match=r"shape \[4\], found shape \[4, 3\] for outputs of shape \[4, 3\]"):
-        Task("a", kind="regression", outputs=3).row_losses(torch.zeros(4, 3), torch.zeros(4))
+@pytest.mark.parametrize(
+    ("task", "outputs", "targets", "losses"),
+    [
+        (Task("age", "regression"), [[1.0], [2.0], [3.0]], [0.0, NAN, 1.0], [1.0, NAN, 4.0]),
+        # a dense row is the mean over its labels
+        (Task("depth", "regression"), [[1.0, 2.0], [3.0, 4.0]], [[0.0, NAN], [NAN, NAN]], [1.0, NAN]),
+        # a custom loss per row needs all labels of the row
+        (Task("pose", "custom", loss=squared_distance), [[1.0] * 3] * 2, [[0.0] * 3, [0.0, NAN, 0.0]], [3.0, NAN]),
+    ],
+)
+def test_row_losses_skip_missing_labels(task: Task, outputs: Any, targets: Any, losses: list[float]) -> None:
+    found, present = task.row_losses(torch.tensor(outputs), torch.tensor(targets))
+    assert found.tolist() == np.nan_to_num(losses).tolist()
+    assert present.tolist() == np.isfinite(losses).astype(float).tolist()
+
+
+def test_missing_labels_have_no_gradient() -> None:
+    outputs = torch.tensor([[1.0], [torch.inf]], requires_grad=True)
+    mean_loss(Task("ill"), outputs, torch.tensor([1.0, torch.nan])).backward()
+    assert outputs.grad[:, 0].tolist() == pytest.approx([torch.sigmoid(torch.tensor(1.0)).item() - 1, 0])
+    outputs = torch.ones(2, 1, requires_grad=True)
+    loss = mean_loss(Task("ill"), outputs, torch.full((2,), torch.nan))
+    loss.backward()
+    assert loss.item() == 0
+    assert not outputs.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "targets"),
+    [
+        (Task("age", "custom", loss=nn.MSELoss()), (4, 2), (4, 2)),
+        (Task("age", "custom", loss=lambda out, goal: (out - goal[:, None]).square()), (4, 2), (4,)),
+        (Task("age", "regression", outputs=2), (2, 2), (2,)),
+        (Task("age", "regression", outputs=3), (4, 3), (4,)),
+    ],
+)
+def test_losses_and_outputs_of_the_wrong_shape_are_explained(task: Task, outputs: Any, targets: Any) -> None:
+    with pytest.raises(InvalidInput, match="task 'age'"):
+        task.row_losses(torch.ones(outputs), torch.ones(targets))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": ""}, ["`name`"]),
+        ({"kind": "ranking"}, ["`kind`"]),
+        ({"kind": "multiclass", "weight": -1}, ["`classes`", "`weight`"]),
+        ({"kind": "custom"}, ["`loss`"]),
+        ({"error": "mae", "outputs": 2}, ["`error`", "`outputs`"]),
+        ({"class_weights": [1, 2, 3], "weight": math.nan}, ["`class_weights`", "`weight`"]),
+        ({"class_weights": [1, -2]}, ["`class_weights`"]),
+        ({"kind": "regression", "outputs": 0}, ["`outputs`"]),
+    ],
+)
+def test_invalid_tasks_raise_an_error_with_all_problems(arguments: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Task(**{"name": "ill", **arguments})
+    assert [word in str(error.value) for word in words] == [True] * len(words)
+
+
+def test_tasks_are_comparable_and_hashable() -> None:
+    assert len({Task("ill", class_weights=[1, 2]), Task("ill", class_weights=(1.0, 2.0))}) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batched_problems import CNN_WITH_BATCHNORM, MLP_WITH_DROPOUT, images, make_problem
+from batched_problems import CNN_WITH_BATCHNORM, MLP_WITH_DROPOUT, images, make_problem, vectors
 from learn_small import TASKS, encoder, small_problem
 from torch import Tensor, nn
 
@@ -45,8 +45,6 @@ def assert_close(found: Trained, expected: Trained, tolerance: float = 1e-9) -> 
         expected.steps,
         expected.parameters,
     )
-    assert found.state is not None
-    assert expected.state is not None
     assert found.state.keys() == expected.state.keys()
     for name, tensor in expected.state.items():
         torch.testing.assert_close(found.state[name], tensor, rtol=100 * tolerance, atol=tolerance)
@@ -54,40 +52,30 @@ def assert_close(found: Trained, expected: Trained, tolerance: float = 1e-9) -> 
         np.testing.assert_allclose(found.test[task].loss, score.loss, rtol=10 * tolerance)
 
 
-@pytest.mark.parametrize("tasks", [KINDS, KINDS[:1], KINDS[4:6], KINDS[::-1]], ids=["all", "one", "two", "reversed"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize(
+    ("encoder", "inputs", "tasks"),
+    [
+        (MLP_WITH_DROPOUT, vectors, KINDS),
+        (MLP_WITH_DROPOUT, vectors, KINDS[:1]),
+        (CNN_WITH_BATCHNORM, images, KINDS[4:6]),
+    ],
+)
 def test_networks_equal_those_trained_task_by_task(
-    tasks: tuple[Task, ...], optimizer: str, monkeypatch: pytest.MonkeyPatch
+    encoder: Any, inputs: Any, tasks: tuple[Task, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, optimizer=optimizer, schedule="cosine")
+    problem = make_problem(encoder, inputs, tasks, optimizer="adamw", schedule="cosine")
     job = Job(problem.names, seed=5)
     assert_close(train(problem, job), train_separately(monkeypatch, problem, job))
 
 
-def test_convolutions_equal_those_trained_task_by_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, KINDS, optimizer="sgd")
-    job = Job(problem.names[1:5])
-    assert_close(train(problem, job), train_separately(monkeypatch, problem, job))
-
-
 @pytest.mark.parametrize("rule", ["plain", "uw", "gradnorm", "pcgrad"])
-@pytest.mark.parametrize("meter", [None, {"every": 2}])
-def test_rules_and_meters_work_with_both(rule: str, meter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_and_meters_work_with_both(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(MLP_WITH_DROPOUT, tasks=KINDS[:4], optimizer="sgd", lr=0.02)
     job = Job(problem.names, rule=rule)
-    found = train(problem, job, meter=meter)
-    expected = train_separately(monkeypatch, problem, job, meter=meter)
-    assert_close(found, expected, 1e-7)
-    if meter is not None:
-        assert found.affinity is not None
-        assert expected.affinity is not None
-        np.testing.assert_allclose(found.affinity.mean, expected.affinity.mean, rtol=1e-6, atol=1e-9)
-
-
-def test_mixed_precision_stays_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = small_problem(Recipe(lr=0.02, batch_size=8, epochs=4, amp="bf16"), dtype=torch.float32)
-    found, expected = train(problem, Job(TASKS)), train_separately(monkeypatch, problem, Job(TASKS))
-    np.testing.assert_allclose(found.curve, expected.curve, rtol=0.05)
+    joint = train(problem, job, meter={"every": 2})
+    separate = train_separately(monkeypatch, problem, job, meter={"every": 2})
+    assert_close(joint, separate, 1e-7)
+    np.testing.assert_allclose(joint.affinity.mean, separate.affinity.mean, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.9, 1.0])
@@ -160,26 +148,6 @@ def test_other_heads_losses_and_targets_are_computed_task_by_task(change: Any) -
     assert np.isfinite(train(problem, Job(problem.names)).curve).all()
 
 
-def test_a_checkpoint_with_separate_heads_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    problem, job, path = small_problem(), Job(TASKS), tmp_path / "a.pt"
-    expected = train(problem, job)
-
-    def stop(epoch: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_separately(monkeypatch, problem, job, checkpoint=path, progress=stop)
-    assert path.exists()
-    found = train(problem, job, checkpoint=path)
-    assert "it is from an earlier version" in caplog.text
-    np.testing.assert_array_equal(found.curve, expected.curve)
-
-
-UNKNOWN_LAYER = "Branching is not known to repeat the same kernels in each step"
-
-
 class Branching(nn.Module):
     """Decides in Python, which a graph would not repeat."""
 
@@ -189,11 +157,11 @@ class Branching(nn.Module):
 
 def test_only_known_layers_are_captured() -> None:
     assert why_not_captured(encoder(dropout=0.3, norm=True)()) is None
-    assert why_not_captured(nn.Sequential(nn.Linear(4, 4), Branching())) == UNKNOWN_LAYER
+    assert "Branching" in str(why_not_captured(nn.Sequential(nn.Linear(4, 4), Branching())))
     assert why_not_captured(nn.BatchNorm1d(3, momentum=None)) is not None
     hooked = nn.Linear(4, 4)
     hooked.register_forward_hook(lambda *_: None)
-    assert why_not_captured(hooked) == "Linear has hooks"
+    assert why_not_captured(hooked) is not None
 
 
 def without_graphs(monkeypatch: pytest.MonkeyPatch, problem: Problem, job: Job) -> Trained:
@@ -203,8 +171,9 @@ def without_graphs(monkeypatch: pytest.MonkeyPatch, problem: Problem, job: Job) 
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"), [("sgd", "constant"), ("adam", "cosine"), ("adamw", "step"), ("adamw", "constant")]
+)
 def test_graphs_give_the_same_networks(
     optimizer: str, schedule: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,13 +185,6 @@ def test_graphs_give_the_same_networks(
     found = train(problem, job, device="cuda")
     assert "without CUDA graphs" not in caplog.text
     assert_close(found, without_graphs(monkeypatch, problem, job), 1e-6 if rounded else 1e-9)
-
-
-@pytest.mark.cuda
-def test_graphs_of_convolutions_give_the_same_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(CNN_WITH_BATCHNORM, images, KINDS, optimizer="sgd", epochs=12, patience=None, lr=2**-5)
-    job = Job(problem.names)
-    assert_close(train(problem, job, device="cuda"), without_graphs(monkeypatch, problem, job))
 
 
 @pytest.mark.cuda

@@ -36,7 +36,6 @@ def test_mixed_precision_stays_close(rule: str, amp: str) -> None:
         assert trained.curve[-1].sum() < trained.curve[0].sum()
     else:
         np.testing.assert_allclose(trained.curve, plain.curve, rtol=0.15, atol=0.02)
-    assert trained.affinity is not None
     assert np.isfinite(trained.affinity.mean).all()
 
 
