@@ -36,7 +36,7 @@ def completions(line: str, folder: Path) -> list[str]:
         ("tagalong run nhanes --executor pr", ["processes"]),
         ("tagalong run nhanes --pas", ["--passes"]),
         ("tagalong run table.csv --unlabelled ta", ["table.csv"]),
-        ("tagalong group a.csv --solver co", ["columns"]),
+        ("tagalong group a.csv --solver se", ["search"]),
         ("tagalong paper over", ["over-time"]),
         ("tagalong paper main --problem c", ["celeba"]),
         ("tagalong report runs/o", ["runs/one"]),

@@ -151,7 +151,7 @@ def test_options_are_passed_to_the_selection(tagalong: Terminal) -> None:
         ("--cannot-link a,b", {"cannot_link": [("a", "b")]}),
         ("--weights a=3,b=0.5", {"weights": {"a": 3, "b": 0.5}}),
         ("--weights a=3 --weights b=0.5", {"weights": {"a": 3, "b": 0.5}}),
-        ("--solver lp", {"solver": "lp"}),
+        ("--solver milp", {"solver": "milp"}),
         ("--solver search --seed 3 --time-limit 60", {"solver": "search", "seed": 3, "time_limit": 60}),
         ("--cost 0.5", {"cost": 0.5}),
         ("--cost half-single --allow-single", {"cost": lambda g: 0.5 if len(g) == 1 else 1, "allow_single": True}),
