@@ -31,27 +31,21 @@ def test_rows_are_sources_and_columns_targets_from_the_top_left() -> None:
 
 
 def test_pairs_within_noise_are_paler_and_marked() -> None:
-    found = layers(affinity_heatmap(example()))
-    noisy = found["within noise"]
+    drawn = layers(affinity_heatmap(example()))
+    noisy, sure = drawn["within noise"], drawn["sure"]
     assert np.argwhere(np.isfinite(noisy.z)).tolist() == [[2, 0]]
-    assert noisy.text[2][0] == "0.10~"
-    assert found["sure"].text[0][1] == "2.00"
-    assert noisy.colorscale[0][1] > found["sure"].colorscale[0][1]
-    assert (noisy.zmin, noisy.zmax) == (found["sure"].zmin, found["sure"].zmax)
+    assert (noisy.text[2][0], sure.text[0][1]) == ("0.10~", "2.00")
+    assert noisy.colorscale[0][1] > sure.colorscale[0][1]
+    assert (noisy.zmin, noisy.zmax) == (sure.zmin, sure.zmax) == (-4.0, 4.0), "self-affinity does not count"
 
 
-def test_colors_are_centred_and_ignore_self_affinity() -> None:
-    found = layers(affinity_heatmap(example()))
-    assert (found["sure"].zmin, found["sure"].zmax) == (-4.0, 4.0)
-    assert np.argwhere(np.isfinite(found["self-affinity"].z)).tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert len({color for _, color in found["self-affinity"].colorscale}) == 1
-
-
-def test_pairs_never_measured_are_blank_with_a_note() -> None:
-    blank = layers(affinity_heatmap(example()))["never measured"]
+def test_self_affinity_and_pairs_never_measured_have_no_color() -> None:
+    drawn = layers(affinity_heatmap(example()))
+    own, blank = drawn["self-affinity"], drawn["never measured"]
+    assert np.argwhere(np.isfinite(own.z)).tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert len({color for _, color in own.colorscale}) == 1
     assert np.argwhere(np.isfinite(blank.z)).tolist() == [[1, 2]]
-    assert blank.hovertext[1][2] == "ill → tall<br>never measured"
-    assert blank.text[1][2] == ""
+    assert (blank.hovertext[1][2], blank.text[1][2]) == ("ill → tall<br>never measured", "")
 
 
 def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,11 @@ def test_the_page_states_the_networks_the_recipe_and_copies_separately(taught: t
         (("auto", 2), 0.004, "two networks, both taught by others, and average"),
         (("auto", 3), 0.004, "three networks, two of them taught by others, and average"),
         (("ensemble", 3), 0.004, "three copies of one network and average"),
+        (("mtl-big2", None), 0.0005, "one wider network for all tasks"),
     ],
 )
 def test_the_headline_names_the_recommended_networks(
-    tmp_path: Path, label: tuple[str, int], noise: float, headline: str
+    tmp_path: Path, label: tuple[str, int | None], noise: float, headline: str
 ) -> None:
     made = make_taught_run(tmp_path, ABC)
     records = [record for record in made.records if record.label in (("mtl", None), label)]
@@ -132,14 +134,10 @@ def test_many_unlearnt_tasks_are_counted_at_the_top(tmp_path: Path) -> None:
 
 
 def test_unlearnt_tasks_are_marked_wherever_they_are_shown(taught: tuple[Results, Path]) -> None:
-    _, page = taught
-    data = data_of(page)
+    data = data_of(taught[1])
     assert data["unlearnt"] == ["noise"]
     assert all(figure["figure"]["layout"]["yaxis"]["ticktext"].count("noise †") == 1 for figure in data["changes"])
-    assert text_of(page).count("† not learnt") == 4  # heat map, affinity over training, groups, and changes by task
-    rows = re.findall(r"<th scope=\"row\">noise(.*?)</th>", page.read_text(encoding="utf-8"))
-    assert rows
-    assert all("not learnt" in row or "†" in row for row in rows)
+    assert text_of(taught[1]).count("† not learnt") == 4  # heat map, affinity over training, groups, and changes
 
 
 # Numbers of networks -------------------------------------------------------------------------------------------------
@@ -163,23 +161,16 @@ def test_measured_budgets_show_what_each_further_network_buys(taught: tuple[Resu
 
 def test_a_committee_shows_who_answers_what_and_who_was_taught(taught: tuple[Results, Path]) -> None:
     cards = text_of(taught[1]).partition("3 networks (recommended)")[2]
-    student, other, plain = re.split(r"Network \d ", cards)[1:4]
-    assert "Learns 50% from labels and 50% from the answers of 3 teachers, also on 1 mixture" in student
-    assert "on all 4 tasks" in student
-    assert "answers age <b> ill noise not learnt" in student
-    assert "100%" not in other
-    assert "on 2 of 4 tasks" in plain
+    student, _, plain = re.split(r"Network \d ", cards)[1:4]
+    for words in ("50% from labels", "3 teachers", "1 mixture", "on all 4 tasks", "answers age <b> ill noise"):
+        assert words in student, words
     assert "answers age trained only to help: <b>" in plain
 
 
 def test_the_best_networks_of_every_budget_can_be_chosen(taught: tuple[Results, Path]) -> None:
-    results, page = taught
-    elements, names = elements_of(page), ["1 network", "2 networks", "3 networks (recommended)"]
+    elements, names = elements_of(taught[1]), ["1 network", "2 networks", "3 networks (recommended)"]
     assert re.findall(r'data-choice="(.*?)"', elements) == names
     assert re.findall(r'data-choice="([^"]*)" data-recommended', elements) == names[2:]
-    change = results.verdict().by_budget[2].change
-    numbers = [format_percent(value) for value in (change.estimate, change.low, change.high)]
-    assert "{}% ({} to {}%)".format(*numbers) in text_of(page)
 
 
 @pytest.mark.parametrize(
@@ -202,9 +193,7 @@ def test_tabm_networks_are_named(tmp_path: Path) -> None:
     groups = (tabm, replace(tabm, copy=1), Group("abc", "abc", copy=2))
     records = [replace(record, groups=groups) if record.label == ("auto", 3) else record for record in made.records]
     Results(records, problem=made.problem, noise=made.row_noise, settings=made.settings).save(tmp_path)
-    page = write_report(tmp_path)
-    assert "two of them TabM networks" in text_of(page)
-    assert "TabM networks" in [trace["name"] for trace in data_of(page)["measured"]["data"]]
+    assert "two of them TabM networks" in text_of(write_report(tmp_path))
 
 
 # Groups by affinity --------------------------------------------------------------------------------------------------
@@ -222,10 +211,7 @@ def test_every_budget_has_groups(hostile_page: Path) -> None:
 def test_budgets_of_many_tasks_are_solved_together_and_those_of_hundreds_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_run(tmp_path, [f"t{i}" for i in range(14)], budgets=(2, 3))
-    document = json.loads((tmp_path / "groupings.json").read_text())
-    document["groupings"] = [entry for entry in document["groupings"] if entry["budget"] in (2, 3)]
-    (tmp_path / "groupings.json").write_text(json.dumps(document))
+    make_run(tmp_path, [f"t{i}" for i in range(11)])
     solved: list[list[int]] = []
 
     def counted(scores: Any, budgets: list[int], **options: Any) -> Any:
@@ -236,7 +222,7 @@ def test_budgets_of_many_tasks_are_solved_together_and_those_of_hundreds_are_lim
     run = read_run(tmp_path)
     budgets = run.all_budgets()
     assert (budgets[2], run.shown_budget(budgets)) == (run.groupings[2], 3)
-    assert solved == [[1, *range(4, 15)]]
+    assert solved == [[1, *range(4, 12)]]
     for entry in data_of(write_report(tmp_path))["budgets"]:
         assert ("proven" in "; ".join(entry["summary"])) == (budgets[entry["k"]].status == "optimal")
     solved.clear()
@@ -246,7 +232,7 @@ def test_budgets_of_many_tasks_are_solved_together_and_those_of_hundreds_are_lim
     assert not solved
     assert ([entry["k"] for entry in data["budgets"]], data["shown"]) == ([2, 3], 2)
     assert {len(drawn["tasks"]) for drawn in (*data["heatmaps"], data["time"])} == {10}
-    assert sum(len(network["serves"]) for network in data["budgets"][1]["networks"]) == 14
+    assert sum(len(network["serves"]) for network in data["budgets"][1]["networks"]) == 11
 
 
 # How auto searched ---------------------------------------------------------------------------------------------------
@@ -310,12 +296,15 @@ def test_the_page_works_without_measured_networks_histories_affinities_and_setti
 def test_missing_values_of_networks_trained_elsewhere_are_left_out(tmp_path: Path) -> None:
     made = make_run(tmp_path, ABC)
     assert "test error" in text_of(write_report(tmp_path))
-    records = []
-    for record in made.records:
-        val, test = (
-            {t: Score(score.loss, math.nan) for t, score in part.items()} for part in (record.val, record.test)
-        )
-        records.append(replace(record, val=val, test=test, deciding=Cost(), training=Cost(), parameters=0))
+
+    def without_errors(scores: Mapping[str, Score]) -> dict[str, Score]:
+        return {task: Score(score.loss, math.nan) for task, score in scores.items()}
+
+    unknown = {"deciding": Cost(), "training": Cost(), "parameters": 0}
+    records = [
+        replace(record, val=without_errors(record.val), test=without_errors(record.test), **unknown)
+        for record in made.records
+    ]
     Results(records, problem=made.problem).save(tmp_path)
     elements = elements_of(write_report(tmp_path))
     assert 'id="cost"' not in elements
@@ -345,5 +334,3 @@ def test_damaged_groupings_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "groupings.json").write_text(content)
     with pytest.raises(ValueError, match=r"groupings\.json"):
         write_report(tmp_path)
-    with pytest.raises(ValueError, match="nowhere"):
-        write_report(tmp_path / "nowhere")

@@ -52,7 +52,6 @@ def test_hostile_names_are_shown_as_text(hostile_page: Path, open_page: OpenPage
     shown = opened.page.locator("body").inner_text()
     assert [name for name in HOSTILE if name not in shown] == []
     assert opened.page.locator("main img, main script, main b").count() == 0
-    assert opened.page.locator("#heatmap .xtick").all_text_contents() != []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -129,8 +128,7 @@ def test_the_heat_map_shows_values_and_other_averages_and_estimators(hostile_pag
     opened = open_page(hostile_page)
     heatmap = opened.drawn_plot("heatmap")
     box = heatmap.locator(".nsewdrag").bounding_box()
-    cell = box["width"] / len(HOSTILE)
-    opened.page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
+    opened.page.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["width"] / 12)  # the second of six columns
     opened.page.wait_for_selector("#heatmap .hoverlayer .hovertext")
     assert "60 values" in heatmap.locator(".hoverlayer .hovertext").text_content()
     numbers = heatmap.locator(".heatmap-label")
