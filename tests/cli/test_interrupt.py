@@ -136,7 +136,7 @@ def test_the_signal_handler_is_restored_afterwards(
             "finished networks are kept in out, run the same",
         ),
         (
-            "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
+            "paper over-time --seeds 1 --tasks Goatee,No_Beard --recipe epochs=1 --quiet --out out",
             "tagalong_paper.Report.save",
             "finished networks are kept in out, run the same",
         ),
