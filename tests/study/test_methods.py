@@ -284,9 +284,13 @@ def test_unknown_methods_and_options_are_rejected():
         ("cs", {"estimator": "sine"}, "estimator"),
         ("tag", {"update": "adam"}, "`update`"),
         ("tag", {"must_link": [["a", "zzz"]]}, "`must_link`"),
+        ("auto", {"wide": "yes"}, "`wide` must be True or False"),
+        ("auto", {"teach": None}, "`teach` must be True or False"),
+        ("auto", {"average": 1}, "`average` must be True or False"),
+        ("best-of", {"copies": 0}, "`copies`"),
     ],
 )
-def test_wrong_options_of_measuring_and_selecting_are_named(name, options, named):
+def test_wrong_options_are_named(name, options, named):
     problem, *_ = make_method(name, {name: options}).problems(small_problem().names)
     assert named in str(problem)
 
