@@ -14,7 +14,7 @@ from study_small import RECIPE, small_problem
 from torch import nn
 
 from tagalong._version import NUMERICS, is_own_module
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
 from tagalong.learn.piecewise_linear import PiecewiseLinear
 from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, Window
@@ -370,12 +370,6 @@ def test_layers_of_the_library_are_known_by_name_and_settings(name):
     assert architecture(lambda: ours.Scale(2)) == architecture(lambda: module("tagalong.other", grown).Scale(2))
     assert architecture(lambda: ours.Scale(2)) != architecture(lambda: ours.Scale(3))
     assert architecture(lambda: ours.Scale(2)) != architecture(lambda: module("tagalong_extras", OURS).Scale(2))
-
-
-@pytest.mark.parametrize(("name", "draws"), [("tagalong_paper.celeba", False), ("tagalong_extras", True)])
-def test_the_library_knows_which_of_its_layers_draw_random_numbers(name, draws):
-    problem = replace(small_problem(), encoder=lambda: module(name, OURS).Scale(2))
-    assert build_network(problem, problem.names, 0).random_parts["encoder"] is draws
 
 
 def subclasses(kind):
