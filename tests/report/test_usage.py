@@ -56,21 +56,12 @@ def test_the_code_on_the_page_runs(
     np.testing.assert_allclose(table["b"], names["predictions"]["b"], rtol=1e-6)
 
 
-def test_there_is_no_code_without_networks(tmp_path: Path) -> None:
+def test_there_is_no_code_without_networks_and_damaged_ones_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     make_run(tmp_path, [*"abc"])
     assert 'id="use"' not in write_report(tmp_path).read_text(encoding="utf-8")
     (tmp_path / "networks").mkdir()
     (tmp_path / "networks" / "networks.json").write_text("{")
     assert 'id="use"' not in write_report(tmp_path).read_text(encoding="utf-8")
-
-
-def test_damaged_networks_are_reported_and_their_code_is_left_out(
-    tmp_path: Path, rows: np.ndarray, caplog: pytest.LogCaptureFixture
-) -> None:
-    Study(make_problem("array", rows, tmp_path), tmp_path / "run").run(methods=["mtl"], seeds=1)
-    file = tmp_path / "run" / "networks" / "networks.json"
-    file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
-    page = write_report(tmp_path / "run")
-    assert 'id="use-python"' not in page.read_text(encoding="utf-8")
-    assert "the networks of the run cannot be used" in caplog.text
     assert "networks.json" in caplog.text
