@@ -88,18 +88,19 @@ def test_task_names_are_shown_literally() -> None:
     n = len(UNUSUAL_NAMES)
     figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), UNUSUAL_NAMES), title="<i>R&D</i>")
     assert figure.layout.xaxis.ticktext[1] == "&lt;b&gt;x&lt;/b&gt;"
-    assert figure.layout.title.text.startswith("&lt;i&gt;R&amp;D&lt;/i&gt;<br>")
-    shown = [*figure.layout.xaxis.ticktext, *layers(figure)["sure"].hovertext[0]]
-    assert not any(tag in text for text in shown for tag in ("<script", "<b>", "$"))
+    shown = [
+        *figure.layout.xaxis.ticktext,
+        *layers(figure)["sure"].hovertext[0],
+        figure.layout.title.text.split("<br>")[0],
+    ]
+    assert not any(tag in text for text in shown for tag in ("<script", "<b>", "<i>", "$"))
     assert figure.layout.xaxis.tickvals == tuple(range(n)), "names are labels, not coordinates"
-    assert "<script" not in figure.to_html(include_plotlyjs=False, full_html=False).split("Plotly.newPlot")[1]
 
 
 def test_numbers_are_left_out_of_many_small_cells() -> None:
     many = Affinity.from_matrix(np.ones((40, 40)))
     assert affinity_heatmap(many).data[0].text is None
     assert affinity_heatmap(many, values=True).data[0].text[0][1] == "1.00"
-    assert affinity_heatmap(many).layout.width < 1200
 
 
 @pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.full((2, 2), NAN), np.array([[1.0]])])
@@ -107,12 +108,9 @@ def test_matrices_without_positive_or_negative_values_are_drawn(matrix: Any) -> 
     assert affinity_heatmap(Affinity.from_matrix(matrix)).data[0].zmax == 1.0
 
 
-def test_an_unknown_centre_raises_an_error() -> None:
+def test_figures_accept_only_affinities_and_known_centres() -> None:
     with pytest.raises(ValueError, match="`center`"):
         affinity_heatmap(example(), center="mean")  # type: ignore[arg-type]
-
-
-def test_figures_accept_only_affinities() -> None:
     for figure in (affinity_heatmap, affinity_over_training):
         with pytest.raises(TypeError, match=r"Affinity\.from_matrix"):
             figure(np.eye(3))  # type: ignore[arg-type]

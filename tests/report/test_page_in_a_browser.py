@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., BrowserPage]
 PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
-REFUSE = "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }"
+REFUSE = "navigator.clipboard.writeText = () => Promise.reject(new Error('refused'));"
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
@@ -168,17 +168,22 @@ def test_networks_of_another_budget_can_be_chosen_by_keyboard(taught_page: Path,
         page.keyboard.press("ArrowLeft")
 
 
-@pytest.mark.parametrize("clipboard", ["available", "refused", "missing", "impossible"])
-def test_code_can_be_copied_or_is_selected(taught_page: Path, open_page: OpenPage, clipboard: str) -> None:
+@pytest.mark.parametrize(
+    ("clipboard", "said", "copied"),
+    [
+        ("", "Copied.", "navigator.clipboard.readText()"),
+        (REFUSE, "Copied.", "navigator.clipboard.readText()"),
+        ("Object.defineProperty(navigator, 'clipboard', { value: undefined })", "Copied.", None),
+        (f"{REFUSE} document.execCommand = () => false;", "Selected;", "getSelection().toString()"),
+    ],
+    ids=["available", "refused", "missing", "impossible"],
+)
+def test_code_can_be_copied_or_is_selected(
+    taught_page: Path, open_page: OpenPage, clipboard: str, said: str, copied: str | None
+) -> None:
     page = open_page(taught_page, permissions=["clipboard-read", "clipboard-write"]).page
-    if clipboard in ("refused", "impossible"):
-        page.evaluate(REFUSE)
-    if clipboard == "impossible":
-        page.evaluate("() => { document.execCommand = () => false; }")
-    if clipboard == "missing":
-        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate(f"() => {{ {clipboard} }}")
     page.get_by_role("button", name="Copy the commands").press("Enter")
-    page.get_by_text("Selected;" if clipboard == "impossible" else "Copied.").wait_for()
-    copied = "getSelection().toString()" if clipboard == "impossible" else "navigator.clipboard.readText()"
-    if clipboard != "missing":
+    page.get_by_text(said).wait_for()
+    if copied:
         assert page.evaluate(copied) == page.locator("#repeat-commands").text_content()
