@@ -126,11 +126,15 @@ def test_raw_and_relative_steps_are_on_the_same_level() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"onto": "weight"}, {"sources": ["age", "x", "y"]}, {"onto": []}, {"smooth": 0}, {"affinity": None}]
+    "arguments",
+    [
+        {"onto": "weight"},
+        {"sources": ["age", "x", "y"]},
+        {"onto": []},
+        {"smooth": 0},
+        {"affinity": Affinity.from_matrix(np.eye(2))},  # has no history
+    ],
 )
 def test_invalid_arguments_raise_an_error(arguments: dict[str, Any]) -> None:
-    if "affinity" in arguments:
-        arguments = {"affinity": Affinity.from_matrix(np.eye(2))}  # without a history
-    (name,) = arguments
-    with pytest.raises(ValueError, match=f"`{name}` must"):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must"):
         affinity_over_training(**{"affinity": example(), **arguments})

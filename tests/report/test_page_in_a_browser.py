@@ -44,13 +44,8 @@ def test_every_plot_is_drawn_without_moving_anything(hostile_page: Path, open_pa
     for name in PLOTS:
         assert opened.drawn_plot(name).bounding_box()["height"] > 200
     assert opened.page.evaluate(places) == before
-
-
-def test_hostile_names_are_shown_as_text(hostile_page: Path, open_page: OpenPage) -> None:
-    opened = open_page(hostile_page)
-    show_everything(opened)
     shown = opened.page.locator("body").inner_text()
-    assert [name for name in HOSTILE if name not in shown] == []
+    assert [name for name in HOSTILE if name not in shown] == [], "names are shown as they are"
     assert opened.page.locator("main img, main script, main b").count() == 0
 
 
@@ -124,7 +119,7 @@ def test_the_slider_changes_the_groups(hostile_page: Path, open_page: OpenPage) 
     assert cards.count() == 3
 
 
-def test_the_heat_map_shows_values_and_other_averages_and_estimators(hostile_page: Path, open_page: OpenPage) -> None:
+def test_plots_show_values_other_averages_estimators_and_tasks(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page)
     heatmap = opened.drawn_plot("heatmap")
     box = heatmap.locator(".nsewdrag").bounding_box()
@@ -137,10 +132,6 @@ def test_the_heat_map_shows_values_and_other_averages_and_estimators(hostile_pag
     trimmed = numbers.all_text_contents()
     opened.page.get_by_label("cosine of gradients").check(force=True)
     assert before != trimmed != numbers.all_text_contents()
-
-
-def test_a_task_can_be_chosen_over_time(hostile_page: Path, open_page: OpenPage) -> None:
-    opened = open_page(hostile_page)
     legend = opened.drawn_plot("over-time").locator(".legendtext")
     assert HOSTILE[2] in legend.all_text_contents()
     opened.page.locator("#time-task").select_option(label=HOSTILE[2])

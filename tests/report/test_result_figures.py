@@ -41,8 +41,6 @@ def test_cost_and_error_of_every_budget(run: Run) -> None:
 def test_other_costs_can_be_shown(run: Run) -> None:
     assert [trace.name for trace in cost_against_error(run.results, "deciding").data] == ["tag"]
     assert "parameters" in cost_against_error(run.results, "size").layout.xaxis.title.text
-    with pytest.raises(ValueError, match="`cost`"):
-        cost_against_error(run.results, "time")  # type: ignore[arg-type]
 
 
 def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
