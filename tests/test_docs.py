@@ -2,8 +2,8 @@
 
 Python blocks of a page share one namespace, all blocks of a page one folder. In a console block `$ ` starts a command,
 `> ` continues it, and the rest is what it prints. A block with a title is a file of that folder; a page with a
-`pyproject.toml` describes a package, which is installed. The loops of README and docs/index.md need a model and data,
-so tests/test_readme.py runs them.
+`pyproject.toml` describes a package, which is installed. The loops of the README need a model and data, so
+tests/test_readme.py runs them.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from packages import install
 from tagalong.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "index.md"})]
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```\n', re.MULTILINE | re.DOTALL)
 POINTS = re.compile(r'^\[project\.entry-points\.("[^"]+")\]\n((?:\w.*\n)+)', re.MULTILINE)

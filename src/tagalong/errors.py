@@ -190,18 +190,6 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def would_train(networks: int) -> str:
-    """Describes what it would cost to train a number of networks that is too large.
-
-    Example:
-        >>> would_train(36_000_000)
-        '36,000,000 networks (10,000 hours at a second each)'
-    """
-    if networks >= 10**15:  # of which Python may refuse to print all digits
-        return "more than 10^15 networks"
-    return f"{networks:,} networks ({networks // 3600:,} hours at a second each)"
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a hint for an unknown name, which suggests the closest known name or lists the known names."""
     known = list(known)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import typer
 from terminal import Terminal, environment, process
 
@@ -84,10 +83,6 @@ def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     out, err = process("group", str(path), "--budget", "1", "--json").communicate()
     assert json.loads(out)["value"] == 2
     assert err == ""
-    wrong = process("group", str(path), "--budget", "0")
-    out, err = wrong.communicate()
-    assert (wrong.returncode, out) == (2, "")
-    assert err == "tagalong: --budget must be positive, found 0; 1 means one network for all tasks\n"
 
 
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
@@ -100,23 +95,20 @@ def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize(
-    "command", ["--help", "--version", "paper", "paper selection", "leaderboard --help", "group a.csv --budget 1"]
-)
-def test_no_command_imports_torch_needlessly(tmp_path: Path, command: str) -> None:
+def test_no_command_imports_what_it_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(TABLE)
-    code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit('torch' in sys.modules)"
+    code = """if True:
+        import sys
+        from tagalong.cli import main
+        for command in ("--help", "group --help", "leaderboard --help", "--version", "paper"):
+            assert main(command.split()) == 0
+        assert not {"torch", "scipy", "pandas", "plotly"} & set(sys.modules)
+        for command in ("paper selection", "group a.csv --budget 1"):
+            assert main(command.split()) == 0
+        assert "torch" not in sys.modules"""
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("command", ["--help", "group --help"])
-def test_help_does_not_import_solvers_and_figures(command: str) -> None:
-    slow = "{'scipy', 'pandas', 'plotly'} & set(sys.modules)"
-    code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit({slow} or 0)"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -97,20 +97,13 @@ def test_ctrl_c_ends_a_plugin_with_a_message(games: Path) -> None:
     assert err.startswith("tagalong: stopped")
 
 
-@pytest.mark.parametrize("command", ["absent", "broken", "number"])
-def test_using_a_broken_plugin_is_a_one_line_error(games: Path, command: str) -> None:
-    status, out, err = run(games, command, "--help")
+def test_using_a_broken_plugin_is_a_one_line_error(games: Path) -> None:
+    status, out, err = run(games, "broken", "--help")
     assert (status, out) == (2, "")
-    assert err.startswith(f"tagalong: the command '{command}' from ")
+    assert err.startswith("tagalong: the command 'broken' from ")
     assert err.count("\n") == 1
 
 
 def test_tab_completes_plugin_commands(games: Path) -> None:
-    for line, completed in (("tagalong ro", "roll"), ("tagalong cards d", "draw")):
-        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-        status, out, err = run(games, _TAGALONG_COMPLETE="complete_bash", **words)
-        assert (status, out.strip(), err) == (0, completed, "")
-
-
-def test_suggestions_for_a_typo_include_plugins(games: Path) -> None:
-    assert "did you mean 'paper'" in run(games, "papr").err
+    words = {"COMP_WORDS": "tagalong cards d", "COMP_CWORD": "2"}
+    assert run(games, _TAGALONG_COMPLETE="complete_bash", **words) == (0, "draw\n", "")

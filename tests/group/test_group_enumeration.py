@@ -14,7 +14,7 @@ from tagalong.group import Candidate, select_groups
 values = st.integers(-40, 40).map(lambda number: number / 8)
 
 
-PROVING: tuple[Any, ...] = ("exact", "lp", "columns", "milp")
+PROVING: tuple[Any, ...] = ("exact", "milp")
 
 
 def matrices(low: int = 2, high: int = 6) -> st.SearchStrategy[Floats]:

@@ -69,8 +69,6 @@ def test_scaling_by_a_power_of_two_changes_no_grouping(matrix: Floats, power: in
 @pytest.mark.parametrize(
     "options",
     [
-        {"solver": "lp"},
-        {"solver": "columns"},
         {"solver": "milp"},
         {"solver": "search"},
         {"cost": lambda group: 0.5 + len(group) / 4},
@@ -97,7 +95,7 @@ def test_weights_may_compensate_for_the_size_of_scores(matrix: Floats, powers: l
 def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
     matrix = np.random.default_rng(0).standard_normal((5, 5))
     huge = matrix + np.diag([1e308] * 5)
-    for solver in ("exact", "lp", "milp"):
+    for solver in ("exact", "milp"):
         assert select_groups(huge * 1e-12, 2, solver=solver).groups == select_groups(matrix, 2).groups  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from group_oracle import Floats, assert_valid, score_of
 from tagalong.affinity import Affinity
-from tagalong.group import Certificate, check_certificate, select_groups, select_groups_by_budget
+from tagalong.group import select_groups, select_groups_by_budget
 
 
 def random_matrix(n: int, seed: int) -> Floats:
@@ -22,35 +22,18 @@ def planted(n: int, groups: int, noise: float) -> tuple[Floats, list[set[str]]]:
     return matrix, [set(map(str, np.flatnonzero(place == group))) for group in range(groups)]
 
 
-@pytest.mark.parametrize("solver", ["auto", "lp", "columns"])
-@pytest.mark.parametrize(("n", "singles"), [(8, True), (12, False)])
-def test_other_proofs_equal_the_dynamic_program(n: int, singles: bool, solver: Any) -> None:
+@pytest.mark.parametrize("singles", [True, False])
+def test_the_integer_program_equals_the_dynamic_program(singles: bool) -> None:
+    n = 7
     for seed, budget in enumerate((2, 3, 4)):
-        matrix = np.round(random_matrix(n, seed), 1)  # so that some linear programs have a fractional optimum
+        matrix = np.round(random_matrix(n, seed), 1)  # with ties
         options: Any = {"allow_single": singles, "max_size": n - 3 if budget > 3 else None}
         exact = select_groups(matrix, budget, solver="exact", **options)
-        grouping = select_groups(matrix, budget, solver=solver, **options)
+        grouping = select_groups(matrix, budget, solver="milp", **options)
         assert grouping.status == exact.status == "optimal"
         assert grouping.value == pytest.approx(exact.value, abs=1e-8)
         assert grouping.value == pytest.approx(score_of(matrix, grouping))
         assert grouping.bound >= exact.value - 1e-8
-
-
-@pytest.mark.parametrize(("n", "groups", "singles"), [(10, 3, False), (26, 4, True)])
-def test_certificates_hold_and_lower_prices_do_not(n: int, groups: int, singles: bool) -> None:
-    matrix, _ = planted(n, groups, 0.5)
-    names, options = list(map(str, range(n))), {"allow_single": singles, "must_link": [("0", "1"), ("1", "2")]}
-    grouping = select_groups(matrix, groups, solver="lp" if n < 25 else "columns", **options)
-    certificate = grouping.certificate
-    assert grouping.status == "optimal"
-    assert certificate is not None
-    assert check_certificate(matrix, names, certificate, **options)
-    assert not check_certificate(matrix, names, certificate, allow_single=singles)  # it needs the links
-    assert certificate.bound(groups) == pytest.approx(grouping.value, abs=1e-6)
-    tasks = dict(certificate.tasks)
-    assert not check_certificate(matrix, names, Certificate(tasks, certificate.network - 1e-6), **options)
-    cheaper = Certificate(tasks | {"3": tasks["3"] - 1e-5}, certificate.network)
-    assert not check_certificate(matrix, names, cheaper, **options)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -88,7 +71,7 @@ def test_the_search_satisfies_links_and_sizes_and_repeats_with_its_seed() -> Non
     assert grouping == select_groups(matrix, 6, **options)
 
 
-@pytest.mark.parametrize("solver", ["exact", "lp", "search"])
+@pytest.mark.parametrize("solver", ["exact", "search"])
 def test_tight_packings_are_found_and_impossible_ones_raise_an_error(solver: Any) -> None:
     links = [("0", "1", "2"), ("3", "4", "5"), ("6", "7"), ("8", "9"), ("10", "11")]
     matrix = random_matrix(12, 12)
@@ -126,7 +109,7 @@ class StopAfter:
         return self.calls > self.questions
 
 
-@pytest.mark.parametrize(("solver", "n"), [("exact", 10), ("lp", 10), ("milp", 7), ("search", 10), ("auto", 14)])
+@pytest.mark.parametrize(("solver", "n"), [("exact", 10), ("milp", 7), ("search", 10), ("auto", 14)])
 def test_a_stopped_solve_returns_the_best_found_with_its_bound(solver: Any, n: int) -> None:
     matrix = random_matrix(n, n)
     best = select_groups(matrix, 3)

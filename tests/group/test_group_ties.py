@@ -91,33 +91,13 @@ def test_the_fewest_groups_also_win_with_costs() -> None:
     assert [group.cost for group in grouping.groups] == [2]
 
 
-@pytest.mark.slow
-@given(
-    matrix=st.integers(2, 6).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-1, 2).map(float))),
-    data=st.data(),
-    singles=st.booleans(),
-)
-@settings(max_examples=25, deadline=None)
-def test_solvers_with_prices_break_ties_in_the_same_way(matrix: Floats, data: st.DataObject, singles: bool) -> None:
-    n = len(matrix)
-    options: Any = {"allow_single": singles, "max_size": data.draw(st.integers(2, n))}
-    budget = data.draw(st.integers(-(-n // options["max_size"]), n))
-    exact = select_groups(matrix, budget, solver="exact", **options)
-    for solver in ("lp", "columns"):
-        found = select_groups(matrix, budget, solver=solver, **options)
-        assert found.groups == exact.groups
-        assert len(found.ties) == len(exact.ties)
-        if len(exact.ties) < 8:  # of more ties, the first eight that are found
-            assert set(found.ties) == set(exact.ties)
-
-
 def test_ties_of_many_tasks_are_also_listed() -> None:
-    place = np.arange(26) % 4
+    place = np.arange(16) % 4
     matrix = (place[:, None] == place).astype(float)
-    matrix[:, 25] = matrix[25] = 0.0
-    matrix[[0, 1], 25] = 1.0  # the last task is as well off with 0 as with 1, and with both
-    for n in (22, 26):
-        keep = [*range(n - 1), 25]
+    matrix[:, 15] = matrix[15] = 0.0
+    matrix[[0, 1], 15] = 1.0  # the last task is as well off with 0 as with 1, and with both
+    for n in (13, 16):
+        keep = [*range(n - 1), 15]
         grouping = select_groups(matrix[np.ix_(keep, keep)], 5)
         assert grouping.status == "optimal"
         assert len(grouping.groups) == 5

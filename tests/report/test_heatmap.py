@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -24,63 +22,44 @@ def example() -> Affinity:
 
 def test_rows_are_sources_and_columns_targets_from_the_top_left() -> None:
     figure = affinity_heatmap(example())
-    assert layers(figure)["sure"].z[0][1] == 2.0
-    assert layers(figure)["sure"].z[1][0] == -4.0
+    assert (layers(figure)["sure"].z[0][1], layers(figure)["sure"].z[1][0]) == (2.0, -4.0)
+    assert layers(figure)["sure"].hovertext[0][1].split("<br>") == ["age → ill", "2 ± 0.2", "7 values"]
     assert figure.layout.xaxis.ticktext == figure.layout.yaxis.ticktext == ("age", "ill", "tall")
     assert figure.layout.yaxis.range == (2.5, -0.5)
-    assert "step on" in figure.layout.yaxis.title.text
-    assert figure.layout.xaxis.title.text == "… helps (blue) or hurts (red)"
-
-
-def test_every_cell_belongs_to_one_layer() -> None:
-    filled = [np.isfinite(trace.z).astype(int) for trace in affinity_heatmap(example()).data]
-    assert np.array_equal(sum(filled), np.ones((3, 3)))
+    filled = [np.isfinite(trace.z).astype(int) for trace in figure.data]
+    assert np.array_equal(sum(filled), np.ones((3, 3))), "every cell belongs to one layer"
 
 
 def test_pairs_within_noise_are_paler_and_marked() -> None:
-    found = layers(affinity_heatmap(example()))
-    noisy = found["within noise"]
+    drawn = layers(affinity_heatmap(example()))
+    noisy, sure = drawn["within noise"], drawn["sure"]
     assert np.argwhere(np.isfinite(noisy.z)).tolist() == [[2, 0]]
-    assert noisy.text[2][0] == "0.10~"
-    assert found["sure"].text[0][1] == "2.00"
-    assert noisy.colorscale[0][1] > found["sure"].colorscale[0][1]
-    assert (noisy.zmin, noisy.zmax) == (found["sure"].zmin, found["sure"].zmax)
+    assert (noisy.text[2][0], sure.text[0][1]) == ("0.10~", "2.00")
+    assert noisy.colorscale[0][1] > sure.colorscale[0][1]
+    assert (noisy.zmin, noisy.zmax) == (sure.zmin, sure.zmax) == (-4.0, 4.0), "self-affinity does not count"
 
 
-def test_colors_are_centred_and_ignore_self_affinity() -> None:
-    found = layers(affinity_heatmap(example()))
-    assert (found["sure"].zmin, found["sure"].zmax) == (-4.0, 4.0)
-    assert np.argwhere(np.isfinite(found["self-affinity"].z)).tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert len({color for _, color in found["self-affinity"].colorscale}) == 1
-
-
-def test_hovering_shows_error_and_count() -> None:
-    assert layers(affinity_heatmap(example()))["sure"].hovertext[0][1] == "age → ill<br>2 ± 0.2<br>7 values"
-
-
-def test_pairs_never_measured_are_blank_with_a_note() -> None:
-    blank = layers(affinity_heatmap(example()))["never measured"]
+def test_self_affinity_and_pairs_never_measured_have_no_color() -> None:
+    drawn = layers(affinity_heatmap(example()))
+    own, blank = drawn["self-affinity"], drawn["never measured"]
+    assert np.argwhere(np.isfinite(own.z)).tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert len({color for _, color in own.colorscale}) == 1
     assert np.argwhere(np.isfinite(blank.z)).tolist() == [[1, 2]]
-    assert blank.hovertext[1][2] == "ill → tall<br>never measured"
-    assert blank.text[1][2] == ""
+    assert (blank.hovertext[1][2], blank.text[1][2]) == ("ill → tall<br>never measured", "")
 
 
 def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:
-    figure = affinity_heatmap(Affinity.from_matrix(example().mean * 1e-4, example().tasks))
-    assert layers(figure)["sure"].text[0][1] == "200.0"
-    assert "10⁻⁶" in layers(figure)["sure"].colorbar.title.text
-    assert layers(figure)["sure"].zmax == pytest.approx(400)
+    sure = layers(affinity_heatmap(Affinity.from_matrix(example().mean * 1e-4, example().tasks)))["sure"]
+    assert (sure.text[0][1], sure.zmax) == ("200.0", pytest.approx(400))
+    assert "10⁻⁶" in sure.colorbar.title.text
 
 
 def test_columns_can_be_centred_on_the_mean_onto_their_target() -> None:
     shifted = example().mean - np.array([100.0, 0.0, 0.0])
     figure = affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), center="target")
-    found = layers(figure)
-    assert figure.layout.xaxis.title.text == "… helps more (blue) or less (red) than others"  # everything hurts age
-    assert found["sure"].z[1][0] == pytest.approx(-2.05)
-    assert found["sure"].z[2][0] == pytest.approx(2.05)
-    assert found["sure"].text[1][0] == "-104.0"
-    assert "from the mean onto age" in found["sure"].hovertext[1][0]
+    sure = layers(figure)["sure"]
+    assert (sure.z[1][0], sure.z[2][0]) == pytest.approx((-2.05, 2.05))
+    assert sure.text[1][0] == "-104.0"
 
 
 def test_noise_common_to_all_sources_cancels_around_the_mean_onto_a_target() -> None:
@@ -95,13 +74,12 @@ def test_noise_common_to_all_sources_cancels_around_the_mean_onto_a_target() -> 
 
 def test_two_heat_maps_that_are_compared_share_unit_and_scale() -> None:
     large, small = (Affinity.from_matrix(np.array([[9, 2], [-4, 9]]) * size, ["age", "ill"]) for size in (1e-3, 1e-6))
-    one, other = affinity_heatmap(large, compare_with=small), affinity_heatmap(small, compare_with=large)
-    for figure in (one, other):
-        assert layers(figure)["sure"].zmax == pytest.approx(4)
-        assert "10⁻³" in layers(figure)["sure"].colorbar.title.text
-    assert layers(one)["sure"].text[1][0] == layers(affinity_heatmap(large))["sure"].text[1][0] == "-4.00"
-    assert layers(other)["sure"].z[1][0] == pytest.approx(-0.004)
-    with pytest.raises(TypeError, match="`compare_with` must be an Affinity, found list"):
+    figures = affinity_heatmap(large, compare_with=small), affinity_heatmap(small, compare_with=large)
+    drawn = [layers(figure)["sure"] for figure in figures]
+    assert [sure.zmax for sure in drawn] == pytest.approx([4, 4])
+    assert [sure.z[1][0] for sure in drawn] == pytest.approx([-4, -0.004])
+    assert all("10⁻³" in sure.colorbar.title.text for sure in drawn)
+    with pytest.raises(TypeError, match="`compare_with`"):
         affinity_heatmap(large, compare_with=[[1]])  # type: ignore[arg-type]
 
 
@@ -109,23 +87,16 @@ def test_task_names_are_shown_literally() -> None:
     n = len(UNUSUAL_NAMES)
     figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), UNUSUAL_NAMES), title="<i>R&D</i>")
     assert figure.layout.xaxis.ticktext[1] == "&lt;b&gt;x&lt;/b&gt;"
-    assert figure.layout.title.text.startswith("&lt;i&gt;R&amp;D&lt;/i&gt;<br>")
-    shown = [*figure.layout.xaxis.ticktext, *layers(figure)["sure"].hovertext[0]]
-    assert not any(tag in text for text in shown for tag in ("<script", "<b>", "$"))
-    assert "<script" not in figure.to_html(include_plotlyjs=False, full_html=False).split("Plotly.newPlot")[1]
-
-
-def test_names_are_labels_not_coordinates() -> None:
-    figure = affinity_heatmap(Affinity.from_matrix(np.ones((2, 2)), ["7", "2020-01-01"]))
-    assert figure.layout.xaxis.tickvals == (0, 1)
-    assert figure.data[0].x is None
+    title = figure.layout.title.text.partition("<br>")[0]
+    shown = [title, *figure.layout.xaxis.ticktext, *layers(figure)["sure"].hovertext[0]]
+    assert not any(tag in text for text in shown for tag in ("<script", "<b>", "<i>", "$"))
+    assert figure.layout.xaxis.tickvals == tuple(range(n)), "names are labels, not coordinates"
 
 
 def test_numbers_are_left_out_of_many_small_cells() -> None:
     many = Affinity.from_matrix(np.ones((40, 40)))
     assert affinity_heatmap(many).data[0].text is None
     assert affinity_heatmap(many, values=True).data[0].text[0][1] == "1.00"
-    assert affinity_heatmap(many).layout.width < 1200
 
 
 @pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.full((2, 2), NAN), np.array([[1.0]])])
@@ -133,17 +104,9 @@ def test_matrices_without_positive_or_negative_values_are_drawn(matrix: Any) -> 
     assert affinity_heatmap(Affinity.from_matrix(matrix)).data[0].zmax == 1.0
 
 
-def test_an_unknown_centre_raises_an_error() -> None:
-    with pytest.raises(ValueError, match=r"`center` must be .* found 'mean'"):
+def test_figures_accept_only_affinities_and_known_centres() -> None:
+    with pytest.raises(ValueError, match="`center`"):
         affinity_heatmap(example(), center="mean")  # type: ignore[arg-type]
-
-
-def test_torch_and_pandas_are_not_needed_and_plotly_only_when_something_is_drawn() -> None:
-    code = "import sys, tagalong.report; sys.exit(bool({'plotly', 'torch', 'pandas'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_figures_accept_only_affinities() -> None:
     for figure in (affinity_heatmap, affinity_over_training):
         with pytest.raises(TypeError, match=r"Affinity\.from_matrix"):
             figure(np.eye(3))  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from tagalong.report import (
     change_by_networks,
     cost_against_error,
     grouping_figure,
-    plotly_text,
     task_changes,
 )
 from tagalong.study import Results, Run, read_run
@@ -36,19 +35,12 @@ def test_cost_and_error_of_every_budget(run: Run) -> None:
     assert traces["tag"].error_y.array[0] == pytest.approx(100 * (line.change_stderr**2 + 0.002**2) ** 0.5)
     assert (traces["mtl"].x, traces["mtl"].y) == ((1.0,), (0.0,))
     assert figure.layout.xaxis.type == "log"
+    assert len({(trace.marker.symbol, trace.marker.color) for trace in figure.data}) == len(figure.data)
 
 
 def test_other_costs_can_be_shown(run: Run) -> None:
-    deciding = {trace.name for trace in cost_against_error(run.results, "deciding").data}
-    assert deciding == {"tag"}
+    assert [trace.name for trace in cost_against_error(run.results, "deciding").data] == ["tag"]
     assert "parameters" in cost_against_error(run.results, "size").layout.xaxis.title.text
-    with pytest.raises(ValueError, match="`cost` must be one of"):
-        cost_against_error(run.results, "time")  # type: ignore[arg-type]
-
-
-def test_markers_of_methods_differ(run: Run) -> None:
-    traces = cost_against_error(run.results).data
-    assert len({(trace.marker.symbol, trace.marker.color) for trace in traces}) == len(traces)
 
 
 def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
@@ -57,13 +49,8 @@ def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
     changes = [a.test["age"].loss / b.test["age"].loss - 1 for a, b in zip(records, together, strict=True)]
     assert figure.data[0].x[0] == pytest.approx(100 * sum(changes) / 3)
     assert figure.layout.yaxis.ticktext == ("age", "&lt;b&gt;ill&lt;/b&gt;", "tall", "thin")
-    assert "mae: 10 in one network for all tasks" in figure.data[0].hovertext[0]
-
-
-def test_an_unknown_method_raises_an_error(run: Run) -> None:
-    with pytest.raises(
-        ValueError, match=r"`method` and `budget` must be in the results.*choose a method from mtl, oracle"
-    ):
+    assert "mae: 10" in figure.data[0].hovertext[0]
+    with pytest.raises(ValueError, match="`method` and `budget`"):
         task_changes(run.results, "tag", 7)
 
 
@@ -72,8 +59,6 @@ def test_a_grouping_shows_who_is_served_and_who_helps(run: Run) -> None:
     served, helping = grouping_figure(grouping).data
     assert (served.x, served.y) == ((0, 0, 1), (0, 1, 2))
     assert (helping.x, helping.y) == ((1,), (0,))
-    with pytest.raises(TypeError, match="create one with select_groups"):
-        grouping_figure([("a", "b")])  # type: ignore[arg-type]
 
 
 def test_groups_are_next_to_each_other_in_the_heat_map(run: Run) -> None:
@@ -87,29 +72,17 @@ def test_changes_by_number_of_networks_have_intervals(tmp_path: Path) -> None:
     results = make_taught_run(tmp_path, TASKS)
     figure = change_by_networks(results)
     best, plain, copies, taught, wider, recommended = figure.data
-    assert [trace.name for trace in figure.data] == [
-        "best way found", "one plain network", "averaged copies", "taught networks", "wider networks", "recommended",
-    ]  # fmt: skip
-    found = results.verdict().by_budget
-    assert best.y == taught.y == tuple(100 * one.change.estimate for one in found.values())
+    assert wider.name == "wider networks"
+    ways = results.verdict().by_budget
+    assert best.y == taught.y == tuple(100 * way.change.estimate for way in ways.values())
     assert best.x == taught.x == (1.0, 2.0, 3.0)
     assert (recommended.x, recommended.y) == (taught.x[2:], taught.y[2:])
     assert (plain.y, plain.error_y.array, plain.error_y.arrayminus) == ((0.0,), (0.0,), (0.0,))
-    change = found[3].others[0].change
+    change = ways[3].others[0].change
     assert (copies.x[0], copies.y[0], copies.marker.size[0], copies.error_y.array[0]) == (1, 0, 0, 0)  # no marker there
     assert copies.y[2] + copies.error_y.array[2] == pytest.approx(100 * change.high)
     assert copies.y[2] - copies.error_y.arrayminus[2] == pytest.approx(100 * change.low)
-    assert wider.hovertext[1].startswith("budget 2: wider networks<br>mtl-big2<br>")
     assert len({trace.x[-2:] for trace in (copies, taught)}) == 2  # bars do not overlap
-    assert figure.layout.xaxis.tickvals == (1, 2, 3)
-
-
-def test_a_change_without_an_interval_has_no_bar(tmp_path: Path) -> None:
-    made = make_run(tmp_path, TASKS)
-    results = Results([record for record in made.records if record.seed == 0], problem=made.problem)
-    groups = next(trace for trace in change_by_networks(results).data if trace.name == "groups")
-    assert set(groups.error_y.array) == set(groups.error_y.arrayminus) == {0.0}
-    assert groups.hovertext[1].endswith("no interval is known")
 
 
 def test_groups_of_other_methods_are_drawn_next_to_those_of_auto(tmp_path: Path) -> None:
@@ -117,31 +90,20 @@ def test_groups_of_other_methods_are_drawn_next_to_those_of_auto(tmp_path: Path)
     taught = make_taught_run(tmp_path, TASKS)
     groups = [record for record in grouped.records if record.method in ("tag", "stl")]
     results = Results([*taught.records, *groups], problem=taught.problem, noise=taught.row_noise)
-    assert all(one.kind != "groups" for best in results.verdict().by_budget.values() for one in (best, *best.others))
     figure = change_by_networks(results)
-    drawn = next(trace for trace in figure.data if trace.name == "groups")
-    summaries = {line.label: line for line in results.table()}
-    used = (("tag", 3), ("tag", 3), ("stl", None))  # with a budget of three, tag uses two networks
-    expected = [100 * summaries[label].change for label in used]
-    assert drawn.y == pytest.approx([0.0, *expected])
-    assert [round(x) for x in drawn.x] == [1, 2, 3, 4]
-    assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
-    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "4")
-    best = next(trace for trace in figure.data if trace.name == "best way found")
-    assert [round(x) for x in best.x] == [1, 2, 3]
+    drawn = {trace.name: trace for trace in figure.data}
+    changes = {line.label: 100 * line.change for line in results.table()}
+    # With a budget of three, tag uses two networks.
+    assert drawn["groups"].y == pytest.approx([0, changes["tag", 3], changes["tag", 3], changes["stl", None]])
+    assert [round(x) for x in drawn["groups"].x] == [1, 2, 3, 4]
+    assert [round(x) for x in drawn["best way found"].x] == [1, 2, 3]
 
 
-def test_numbers_of_networks_are_evenly_spaced(tmp_path: Path) -> None:
-    figure = change_by_networks(make_run(tmp_path, [f"t{i}" for i in range(14)]))
-    assert figure.layout.xaxis.tickvals == (1, 2, 3, 4)
-    assert figure.layout.xaxis.ticktext == ("1", "2", "3", "14")
+def test_numbers_of_networks_are_evenly_spaced_and_changes_of_one_seed_have_no_interval(tmp_path: Path) -> None:
+    made = make_run(tmp_path, [f"t{i}" for i in range(14)])
+    records = [record for record in made.records if record.seed == 0]
+    figure = change_by_networks(Results(records, problem=made.problem))
+    assert (figure.layout.xaxis.tickvals, figure.layout.xaxis.ticktext) == ((1, 2, 3, 4), ("1", "2", "3", "14"))
     groups = next(trace for trace in figure.data if trace.name == "groups")
     assert groups.x == (1, 2, 3, 4)
-    assert groups.hovertext[-1].startswith("budget 14: groups<br>stl<br>")
-
-
-def test_unlearnt_tasks_are_marked(tmp_path: Path) -> None:
-    results = make_taught_run(tmp_path, TASKS)
-    assert task_changes(results, "auto", 2).layout.yaxis.ticktext == (
-        *map(plotly_text, TASKS[:-1]), f"{plotly_text(TASKS[-1])} †",
-    )  # fmt: skip
+    assert set(groups.error_y.array) == set(groups.error_y.arrayminus) == {0.0}

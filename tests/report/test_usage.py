@@ -20,14 +20,9 @@ def code_on(page: Path, identifier: str) -> str:
     return html.unescape(found[1])
 
 
-@pytest.fixture
-def rows() -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(60, 3)).round(3)
-
-
-def make_problem(kind: str, rows: np.ndarray, folder: Path) -> Problem:
+def make_problem(kind: str, folder: Path) -> Problem:
     """A table or an array with two tasks, and a file of new rows next to it."""
-    recipe = Recipe(epochs=1)
+    recipe, rows = Recipe(epochs=1), np.random.default_rng(0).normal(size=(60, 3)).round(3)
     if kind == "array":
         np.save(folder / "new.npy", rows[:5, :1])
         tasks = [Task(name, kind="regression") for name in ("b", "c")]
@@ -38,12 +33,10 @@ def make_problem(kind: str, rows: np.ndarray, folder: Path) -> Problem:
 
 
 @pytest.mark.parametrize("kind", ["table", "array"])
-def test_the_code_on_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: np.ndarray, kind: str
-) -> None:
+def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "runs/it's mine"
-    Study(make_problem(kind, rows, tmp_path), folder).run(methods=["mtl"], seeds=1)
+    Study(make_problem(kind, tmp_path), folder).run(methods=["mtl"], seeds=1)
     page = tmp_path / folder / "report.html"
     names: dict = {}
     exec(code_on(page, "use-python"), names)
@@ -56,21 +49,12 @@ def test_the_code_on_the_page_runs(
     np.testing.assert_allclose(table["b"], names["predictions"]["b"], rtol=1e-6)
 
 
-def test_there_is_no_code_without_networks(tmp_path: Path) -> None:
+def test_there_is_no_code_without_networks_and_damaged_ones_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     make_run(tmp_path, [*"abc"])
     assert 'id="use"' not in write_report(tmp_path).read_text(encoding="utf-8")
     (tmp_path / "networks").mkdir()
     (tmp_path / "networks" / "networks.json").write_text("{")
     assert 'id="use"' not in write_report(tmp_path).read_text(encoding="utf-8")
-
-
-def test_damaged_networks_are_reported_and_their_code_is_left_out(
-    tmp_path: Path, rows: np.ndarray, caplog: pytest.LogCaptureFixture
-) -> None:
-    Study(make_problem("array", rows, tmp_path), tmp_path / "run").run(methods=["mtl"], seeds=1)
-    file = tmp_path / "run" / "networks" / "networks.json"
-    file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
-    page = write_report(tmp_path / "run")
-    assert 'id="use-python"' not in page.read_text(encoding="utf-8")
-    assert "the networks of the run cannot be used" in caplog.text
     assert "networks.json" in caplog.text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from tagalong.group import Group, Taught
@@ -38,6 +39,26 @@ def small_problem(
         encoder=MLP(4, hidden=(5,)),
         recipe=recipe,
     )
+
+
+def one_unit(width: float = 1.0) -> torch.nn.Module:
+    """An encoder of one unit, whatever the width."""
+    return torch.nn.Linear(4, 1)
+
+
+def narrow_encoder(width: float = 1.0) -> torch.nn.Module:
+    """An encoder of one unit, or of more if it is wider."""
+    return torch.nn.Linear(4, max(1, round(width)))
+
+
+def conflicting_pairs(encoder: Callable[..., torch.nn.Module] = one_unit, light: float = 1.0) -> Problem:
+    """Two pairs of tasks need different directions, and the second one may weigh less than the first."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(600, 4))
+    targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
+    tasks = [Task(name, kind="regression", weight=1.0 if name in "ab" else light) for name in "abcd"]
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=25)
+    return Problem.from_arrays(inputs, targets, tasks, encoder=encoder, recipe=recipe)
 
 
 class Students(Method):

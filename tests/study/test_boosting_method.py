@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagalong.learn import MLP, Problem, Recipe, Split, Task, boosting_scores
-from tagalong.study import ExternalStudy, Results, Study, make_method
+from tagalong.study import Results, Study, make_method
 from tagalong.study.methods import boosting
 
 
@@ -42,7 +42,6 @@ def test_boosting_is_a_reference_in_results_and_report(tmp_path: Path) -> None:
     assert row.change < -0.1
     assert found.verdict().candidate == ("stl", None)  # although boosting is better
     assert found.verdict().recommended != ("boosting", None)
-    assert "boosting" in (tmp_path / "report.html").read_text()
     assert next(row for row in Results.load(tmp_path).table() if row.method == "boosting").loss == row.loss
 
 
@@ -79,11 +78,6 @@ def test_problems_that_are_no_tables_are_refused(changed: dict[str, Any], messag
     (found,) = make_method("boosting").problems(problem.names, problem)
     with pytest.raises(ValueError, match=f"^`methods`: 'boosting' {message}"):
         raise found
-
-
-def test_networks_trained_elsewhere_cannot_be_compared_with_boosting(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'boosting' requires the data"):
-        ExternalStudy(["a", "b"], tmp_path).plan(methods=["mtl", "boosting"], budgets=[2])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from external_losses import TASKS
+from external_losses import TASKS, tell
 from study_small import small_problem
 from watched_executor import WatchedExecutor
 
@@ -47,9 +47,7 @@ def external(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("external")
     study = ExternalStudy(TASKS, out)
     study.plan(Affinity.from_matrix(np.eye(4), TASKS), methods=["tag"], seeds=1)
-    tasks, seed = study.pending()[0]
-    losses = dict.fromkeys(tasks, 1.0)
-    study.tell(tasks, seed, val=losses, test=losses, rows={task: [1.0, 2.0] for task in tasks})
+    tell(study, study.pending()[0])
     return out
 
 

@@ -1,6 +1,4 @@
-import builtins
 import os
-import random
 import signal
 import sys
 from dataclasses import replace
@@ -9,9 +7,8 @@ from pathlib import Path
 import pytest
 from study_small import small_problem
 
-from kill_at import FileOperations, records_without_times
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Chunk, Store, Study, TrainingBackend, executors, make_executor, train_chunk
+from tagalong.study import Store, Study, TrainingBackend, executors, make_executor
 from tagalong.study.executors import Serial, device_name, planned_workers, worker_count
 
 pytestmark = pytest.mark.slow
@@ -64,55 +61,10 @@ class DiesOnce(MLP):
 def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     pytest.importorskip("cloudpickle")
     problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
-    with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
-        train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])
-    assert len(train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
-
-
-class RecordedOperations(FileOperations):
-    """Keeps the number of operations in a file."""
-
-    def __init__(self, record: Path, folder: Path, nth: int | None) -> None:
-        super().__init__(folder, nth)
-        self._record = record
-
-    def count(self) -> None:
-        super().count()
-        wrote_inside = self._wrote_inside
-        self._record.write_text(str(self.number))
-        self._wrote_inside = wrote_inside
-
-
-class DiesOnceAtAnOperation(MLP):
-    """Kills the first worker process that makes an encoder, at its n-th file operation in a folder; None: never."""
-
-    def __init__(self, record: Path, folder: Path, nth: int | None) -> None:
-        super().__init__(4, hidden=(5,))
-        self.record, self.folder, self.nth, self.home = record, folder, nth, os.getpid()
-
-    def __call__(self, width: float = 1.0):
-        if os.getpid() != self.home:
-            executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
-            if not self.record.exists():
-                self.record.touch()
-                RecordedOperations(self.record, self.folder, self.nth)
-        return super().__call__(width)
-
-
-def study_that_dies(out: Path, nth: int | None) -> Study:
-    encoder = DiesOnceAtAnOperation(out.with_suffix(".operations"), out / "partial", nth)
-    return Study(replace(small_problem(), encoder=encoder), out, device="cpu", executor="processes:1")
-
-
-@pytest.mark.usefixtures("forked_workers")
-def test_a_study_resumed_after_a_killed_worker_gives_the_same_results(tmp_path):
-    pytest.importorskip("cloudpickle")
-    clean = study_that_dies(tmp_path / "clean", nth=None).run(["mtl", "uw"], [2], 2)
-    operations = int((tmp_path / "clean.operations").read_text())
-    study = study_that_dies(tmp_path / "out", random.Random(0).randint(1, operations))
-    with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
-        study.run(["mtl", "uw"], [2], 2)
-    assert records_without_times(study.run(["mtl", "uw"], [2], 2)) == records_without_times(clean)
+    expected = train_with(Serial(), tmp_path / "here.sqlite", problem)
+    with pytest.raises(RuntimeError, match="a worker process died"):
+        train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem)
+    assert train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem) == expected
 
 
 class RecordsBlockedSignals(MLP):
@@ -165,44 +117,10 @@ def test_ray_trains_the_same_networks_and_retries_after_a_lost_worker(tmp_path):
     [("ray", "ray", 'pip install "tagalong[ray]"'), ("processes", "cloudpickle", "pip install cloudpickle")],
 )
 def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, tmp_path, name, package, line):
-    real = builtins.__import__
-
-    def without(wanted, *args, **kwargs):
-        if wanted.partition(".")[0] == package:
-            raise ImportError(wanted)
-        return real(wanted, *args, **kwargs)
-
-    monkeypatch.delitem(sys.modules, package, raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError) as error:
         Study(small_problem(), tmp_path, executor=name)
     assert line in str(error.value)
-
-
-def test_results_of_a_chunk_are_in_the_order_of_its_jobs():
-    problem = small_problem("abc")
-    jobs = tuple(Job(tasks, 0) for tasks in (("c",), ("a", "b", "c"), ("a",)))
-    told = []
-    assert [packed.job for packed in train_chunk(problem, Chunk(jobs), "cpu", told.append)] == list(jobs)
-    assert sum(told) == 3
-
-
-def test_a_checkpoint_removed_by_another_process_is_ignored(tmp_path, monkeypatch):
-    from tagalong.learn import trainer as _trainer
-
-    path = tmp_path / "partial" / "x.pt"
-    path.parent.mkdir()
-    path.touch()
-
-    def gone(checkpoint, training):
-        checkpoint.unlink()
-        raise FileNotFoundError(checkpoint)
-
-    monkeypatch.setattr(_trainer, "load_checkpoint", gone)
-    problem, job = small_problem(), Job(("a",), 0)
-    (packed,) = train_chunk(problem, Chunk((job,), checkpoint=path), "cpu")
-    again = train_chunk(problem, Chunk((job,)), "cpu")[0]
-    assert (packed.val, packed.test, packed.halves) == (again.val, again.test, again.halves)
 
 
 def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
@@ -231,37 +149,18 @@ def test_the_workers_of_a_cluster_are_planned_for_without_a_connection(monkeypat
     assert not ray.is_initialized()
     monkeypatch.setattr(made, "_resources", {"CPU": 7.0, "GPU": 3.0})
     assert worker_count(made, "cpu") == worker_count(made, "cuda") == 3
-    monkeypatch.setattr(made, "_gpus", 0.5)
-    assert worker_count(made, "cuda") == 3, "chunks that share a GPU are not faster"
     monkeypatch.setattr(made, "_resources", {"CPU": 1.0})
     assert worker_count(made, "cpu") == 1, "even if no chunk can be trained yet"
 
 
-def test_unknown_executors_and_devices_are_rejected(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"`executor` must be a known executor, found 'procesess'; did you mean 'processes'\?"
-    ):
-        make_executor("procesess")
-    for wrong in (3, "processes:", "processes:-1", "processes:two"):
+def test_unknown_executors_and_devices_are_rejected():
+    for wrong in ("procesess", 3, "processes:", "processes:-1", "processes:two"):
         with pytest.raises(ValueError, match="`executor` must be a known executor, found "):
             make_executor(wrong)
-    with pytest.raises(ValueError, match=r"; choose from serial, processes, ray$"):
-        make_executor(3)
     with pytest.raises(ValueError, match="`workers` must be a positive integer, found 0"):
         make_executor("processes:0")
-    assert make_executor("processes:3")._workers == 3
-    with pytest.raises(ValueError, match=r"`device` must be a valid device, e\.g\. 'auto', 'cpu'"):
-        device_name("gpu9000")
-    for wrong in ("meta", "maia"):
-        with pytest.raises(
-            ValueError, match=rf"`device` must be available, found '{wrong}' \(.+\); use 'cpu' or 'auto'"
-        ) as caught:
+    for wrong in ("gpu9000", "meta", "maia"):
+        with pytest.raises(ValueError, match="`device` must be"):
             device_name(wrong)
-        assert len(str(caught.value)) < 200  # torch's first sentence, not all of them
     own = Serial()
     assert make_executor(own) is own
-    pytest.importorskip("cloudpickle")
-    from tagalong.study.executors import Processes
-
-    with pytest.raises(ValueError, match="`workers` must be a positive integer"):
-        Processes(workers=0)

@@ -1,8 +1,10 @@
+"""Keys of networks: they depend on everything that changes the numbers, and on nothing else."""
+
+import signal
 import subprocess
 import sys
 import types
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 
@@ -12,9 +14,8 @@ from study_small import RECIPE, small_problem
 from torch import nn
 
 from tagalong._version import NUMERICS, is_own_module
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
 from tagalong.learn.piecewise_linear import PiecewiseLinear
-from tagalong.learn.recipe import KEY_DEFAULTS
 from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, Window
 from tagalong.problems.celeba_net import Centred, Residual
@@ -70,28 +71,23 @@ def test_keys_do_not_depend_on_the_index_of_the_device():
     assert key(device="cuda:0") == key(device="cuda:1") != key(device="cpu")
 
 
-def test_different_initial_weights_are_another_architecture():
-    problem = small_problem()
-    first, second = (replace(problem, encoder=torch.nn.Linear(4, 5).double()) for _ in range(2))
-    assert Keys(first, "cpu").architecture != Keys(second, "cpu").architecture
+def test_keys_of_measurements_depend_on_the_network_and_the_settings_of_the_meter():
+    def measured(job=JOB, **settings):
+        return Keys(small_problem(), "cpu").of_affinity(job, settings)
 
-
-def test_keys_of_measurements_depend_on_the_meter_and_the_network():
-    keys = Keys(small_problem(), "cpu")
-    job = Job(("a", "b", "c"), 0)
-    found = {
-        keys.of_affinity(job, {"every": 10}),
-        keys.of_affinity(job, {"every": 1}),
-        keys.of_affinity(replace(job, seed=1), {"every": 10}),
-        keys.of(job),
-    }
-    assert len(found) == 4
-    assert keys.of_affinity(job, {"every": 1, "update": "sgd"}) == keys.of_affinity(job, {"update": "sgd", "every": 1})
-
-
-def test_the_definition_includes_the_recipe():
-    problem = small_problem(recipe=Recipe(lr=0.125))
-    assert Keys(problem, "cpu").definition(Job(("a",), 3))["recipe"]["lr"] == 0.125
+    settings = [
+        lambda: {"every": 10},
+        lambda: {"every": 1},
+        lambda: {"every": Every(4)},
+        lambda: {"every": Every(5)},
+        lambda: {"every": Window(16, "last")},
+        lambda: {"estimator": Cosine()},
+        lambda: {"estimator": [Cosine(kernels_only=True)]},
+    ]
+    assert all(measured(**make()) == measured(**make()) for make in settings)
+    found = [measured(**make()) for make in settings] + [measured(replace(JOB, seed=1), every=10), key()]
+    assert len(set(found)) == len(found)
+    assert measured(every=1, update="sgd") == measured(update="sgd", every=1)
 
 
 def scaled_error(outputs, targets, by):
@@ -102,6 +98,13 @@ def scaled_by(by):
     return lambda outputs, targets: scaled_error(outputs, targets, by)
 
 
+def with_default(by):
+    def loss(outputs, targets, *, by=by):
+        return scaled_error(outputs, targets, by)
+
+    return loss
+
+
 class Scaled:
     def __init__(self, by):
         self.by = by
@@ -110,23 +113,63 @@ class Scaled:
         return scaled_error(outputs, targets, self.by)
 
 
-@pytest.mark.parametrize("made", [lambda by: partial(scaled_error, by=by), scaled_by, Scaled])
+class Slotted(Scaled):
+    __slots__ = ("by",)
+
+
+class Held(nn.Linear):
+    """A layer that is used as a loss."""
+
+    def __init__(self, value):
+        super().__init__(4, 4)
+        self.value = value
+        nn.init.constant_(self.weight, 0.5)
+        nn.init.constant_(self.bias, 0.5)
+
+
+class Circular(Held):
+    def __init__(self, gain):
+        super().__init__(gain)
+        self.activation = lambda inputs: inputs.relu() * self.value
+
+
+def in_module(source, **constants):
+    """Returns the loss that a module with this source defines."""
+    made = {"__name__": "somebodys", **constants}
+    exec(source, made)
+    return made["loss"]
+
+
+DIRECT = "def loss(outputs, targets):\n    return (outputs - targets).abs() ** POWER\n"
+THROUGH = "def raised(x):\n    return x ** POWER\n\n\ndef loss(o, t):\n    return raised((o - t).abs())\n"
+MUTUAL = (
+    "def a(x):\n    return b(x)\n\n\ndef b(x):\n    return POWER * a(x)\n\n\ndef loss(o, t):\n    return a(o - t)\n"
+)
+LOSSES = {
+    "partial": lambda by: partial(scaled_error, by=by),
+    "closure": scaled_by,
+    "default": with_default,
+    "object": Scaled,
+    "bound method": lambda by: Scaled(by).__call__,
+    "slots": Slotted,
+    "constant": lambda by: in_module(DIRECT, POWER=by),
+    "constant of a function that it calls": lambda by: in_module(THROUGH, POWER=by),
+    "function that it calls": lambda by: in_module(THROUGH.replace("x ** POWER", f"x ** {by}")),
+    "functions that call each other": lambda by: in_module(MUTUAL, POWER=by),
+    "layer": Held,
+    "layer that refers to itself": Circular,
+    "nested": lambda by: Held([[[[[[[[by]]]]]]]]),
+    "enum": lambda by: Held([signal.SIGINT, signal.SIGTERM][by - 2]),
+    "bytes": lambda by: Held(bytes(by)),
+    "range": lambda by: Held(range(by)),
+    "complex number": lambda by: Held(by * 1j),
+    "class": lambda by: Held([nn.ReLU, nn.Tanh][by - 2]),
+}
+
+
+@pytest.mark.parametrize("made", LOSSES.values(), ids=LOSSES)
 def test_losses_with_other_settings_have_other_keys(made):
-    assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
-    assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
-
-
-def with_default(by):
-    def loss(outputs, targets, *, by=by):
-        return scaled_error(outputs, targets, by)
-
-    return loss
-
-
-@pytest.mark.parametrize("made", [with_default, lambda by: Scaled(by).__call__])
-def test_keys_depend_on_defaults_and_on_the_object_of_a_bound_method(made):
-    assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
-    assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
+    assert key(with_loss(made(2))) == key(with_loss(made(2))) != key(with_loss(made(3)))
 
 
 class Powered(nn.Module):
@@ -243,17 +286,17 @@ def test_keys_do_not_depend_on_where_a_class_or_function_is_defined():
         ("return 1", "return 2"),
         ("power=2", "power=3"),
         ("rows) ** self._power", "rows) * self._power"),
+        ("return self.by * (", "return self.by + ("),
+        ("targets) ** 2", "targets) ** 3"),
     ],
 )
-def test_keys_depend_on_what_a_users_layer_computes(text, other):
-    assert SOURCE.count(text) == 1
-    assert architecture(module("here").Net) != architecture(module("here", SOURCE.replace(text, other)).Net)
+def test_keys_depend_on_what_a_users_layer_or_loss_computes(text, other):
+    def keys(source):
+        users = module("here", source)
+        return architecture(users.Net), key(with_loss(users.Scaled(2).squared))
 
-
-@pytest.mark.parametrize(("text", "other"), [("self.by * (", "self.by + ("), ("targets) ** 2", "targets) ** 3")])
-def test_keys_depend_on_what_a_users_loss_computes(text, other):
-    here, there = module("here"), module("here", SOURCE.replace(text, other))
-    assert key(with_loss(here.Scaled(2).squared)) != key(with_loss(there.Scaled(2).squared))
+    changed = SOURCE.replace(text, other)
+    assert keys(SOURCE) == keys(SOURCE) != keys(changed)
 
 
 def test_functions_with_the_same_name_are_told_apart():
@@ -329,12 +372,6 @@ def test_layers_of_the_library_are_known_by_name_and_settings(name):
     assert architecture(lambda: ours.Scale(2)) != architecture(lambda: module("tagalong_extras", OURS).Scale(2))
 
 
-@pytest.mark.parametrize(("name", "draws"), [("tagalong_paper.celeba", False), ("tagalong_extras", True)])
-def test_the_library_knows_which_of_its_layers_draw_random_numbers(name, draws):
-    problem = replace(small_problem(), encoder=lambda: module(name, OURS).Scale(2))
-    assert build_network(problem, problem.names, 0).random_parts["encoder"] is draws
-
-
 def subclasses(kind):
     return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
@@ -401,35 +438,6 @@ def test_another_version_of_the_numerics_gives_other_keys():
     assert Keys(problem, "cpu", numerics=NUMERICS + 1).of(JOB) != key(problem)
 
 
-@dataclass(frozen=True)
-class LaterRecipe(Recipe):
-    warm_up: int = 0
-
-
-def test_a_later_setting_of_recipes_changes_keys_only_where_it_is_used(monkeypatch):
-    monkeypatch.setitem(KEY_DEFAULTS, "warm_up", 0)
-    given = {name: getattr(RECIPE, name) for name in RECIPE.__dataclass_fields__}
-    assert key(small_problem(recipe=LaterRecipe(**given))) == key()
-    assert key(small_problem(recipe=LaterRecipe(**given, warm_up=1))) != key()
-    monkeypatch.delitem(KEY_DEFAULTS, "warm_up")
-    assert key(small_problem(recipe=LaterRecipe(**given))) != key(), "better trained again than taken for another"
-
-
-def test_keys_depend_on_the_settings_of_schedules_and_estimators():
-    def measured(**settings):
-        return Keys(small_problem(), "cpu").of_affinity(JOB, settings)
-
-    made = [
-        lambda: {"every": Every(4)},
-        lambda: {"every": Every(5)},
-        lambda: {"every": Window(16, "last")},
-        lambda: {"estimator": Cosine()},
-        lambda: {"estimator": [Cosine(kernels_only=True)]},
-    ]
-    assert all(measured(**make()) == measured(**make()) for make in made)
-    assert len({measured(**make()) for make in made}) == len(made)
-
-
 def constant(*layers):
     made = nn.Sequential(*layers).double()
     for place, parameter in enumerate(made.parameters()):
@@ -483,79 +491,3 @@ def recorded():
 def test_keys_equal_those_stored_by_existing_runs():
     """If this fails, every network of every run would be trained again; if that is intended, increase `NUMERICS`."""
     assert recorded() == RECORDED
-
-
-def test_self_referential_objects_have_a_key():
-    class Gained(nn.Module):
-        def __init__(self, gain):
-            super().__init__()
-            self.linear, self.gain = nn.Linear(4, 4), gain
-            self.activation = lambda inputs: inputs.relu() * self.gain
-
-        def forward(self, inputs):
-            return self.activation(self.linear(inputs))
-
-    assert with_this_layer(Gained(1.0)) == with_this_layer(Gained(1.0))
-    assert with_this_layer(Gained(1.0)) != with_this_layer(Gained(2.0))
-
-
-def test_deeply_nested_settings_are_told_apart():
-    class Nested(nn.Linear):
-        def __init__(self, value):
-            super().__init__(4, 4)
-            self.settings = [[[[[[[[value]]]]]]]]
-
-    assert with_this_layer(Nested(1)) != with_this_layer(Nested(2))
-
-
-def in_module(source, name="loss", **constants):
-    """Returns what a module with this source defines."""
-    made = {"__name__": "somebodys", **constants}
-    exec(source, made)
-    return made[name]
-
-
-def test_keys_depend_on_the_constants_and_functions_that_a_loss_uses():
-    direct = "def loss(outputs, targets):\n    return (outputs - targets).abs() ** POWER\n"
-    through = "def raised(x):\n    return x ** POWER\n\n\ndef loss(o, t):\n    return raised((o - t).abs())\n"
-    for source in (direct, through):
-        first, same, other = (key(with_loss(in_module(source, POWER=power))) for power in (2, 2, 3))
-        assert first == same != other
-    helpers = ("def h(x):\n    return x.abs()\n\n\n", "def h(x):\n    return x.square()\n\n\n")
-    use = "def loss(o, t):\n    return h(o - t)\n"
-    assert len({key(with_loss(in_module(helper + use))) for helper in helpers}) == 2
-
-
-def test_functions_that_call_each_other_have_a_key():
-    source = "def a(x):\n    return b(x)\n\n\ndef b(x):\n    return a(x)\n\n\ndef loss(o, t):\n    return a(o - t)\n"
-    assert key(with_loss(in_module(source))) == key(with_loss(in_module(source)))
-
-
-def test_keys_depend_on_the_slots_of_a_loss():
-    class Power:
-        __slots__ = ("power",)
-
-        def __init__(self, power):
-            self.power = power
-
-        def __call__(self, outputs, targets):
-            return (outputs - targets).abs() ** self.power
-
-    assert key(with_loss(Power(2))) == key(with_loss(Power(2))) != key(with_loss(Power(3)))
-
-
-class Mode(Enum):
-    plain = 1
-    other = 2
-
-
-@pytest.mark.parametrize(
-    ("first", "other"), [(Mode.plain, Mode.other), (b"a", b"b"), (range(2), range(3)), (1j, 2j), (nn.ReLU, nn.Tanh)]
-)
-def test_keys_depend_on_settings_of_unusual_types(first, other):
-    class Held(nn.Linear):
-        def __init__(self, value):
-            super().__init__(4, 4)
-            self.value = value
-
-    assert with_this_layer(Held(first)) == with_this_layer(Held(first)) != with_this_layer(Held(other))

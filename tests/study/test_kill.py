@@ -1,6 +1,5 @@
 """A study that is killed at any moment, or started twice, gives the same results."""
 
-import os
 import shutil
 import signal
 import sqlite3
@@ -94,20 +93,3 @@ def test_two_processes_on_one_folder_give_the_results_of_one(processes: ForkServ
     assert exit_status(processes, tmp_path / "one") == 0
     two, one = contents(tmp_path / "two"), contents(tmp_path / "one")
     assert (two["store"], two["records"]) == (one["store"], one["records"])
-
-
-class EndedProcess:
-    def join(self) -> None:
-        pass
-
-
-def test_workers_remove_the_temporary_folder_of_a_killed_main_process(
-    processes: ForkServerContext, tmp_path: Path
-) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    (folder / "problem.pkl").touch()
-    worker = processes.Process(target=executors._exit_with_parent, args=(EndedProcess(), folder))
-    worker.start()
-    worker.join()
-    assert os.listdir(tmp_path) == []

@@ -12,15 +12,10 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score
 from tagalong.study import (
-    Choice,
-    Decision,
-    Method,
     Store,
     Study,
     TrainingBackend,
     make_method,
-    method_names,
-    register_method,
 )
 from tagalong.study.decisions import train_choices
 from tagalong.study.executors import Serial
@@ -56,20 +51,20 @@ def set_partitions(names):
             yield [*partition[:i], block | {first}, *partition[i + 1 :]]
 
 
-def relative_to_all(backend, task, subset, seeds, part):
+def relative_loss(backend, task, subset, reference, part="val"):
     ratios = []
-    for seed in seeds:
-        mine, together = backend.job(subset, seed), backend.job(backend.tasks, seed)
-        rows = backend.networks([mine, together])
-        ratios.append(getattr(rows[mine], part)[task].loss / getattr(rows[together], part)[task].loss)
-    return np.mean(ratios)
+    for seed in (0, 1):
+        mine, other = backend.job(subset, seed), backend.job(reference, seed)
+        rows = backend.networks([mine, other])
+        ratios.append(getattr(rows[mine], part)[task].loss / getattr(rows[other], part)[task].loss)
+    return float(np.mean(ratios))
 
 
 @pytest.mark.parametrize(("name", "part"), [("optimal", "val"), ("oracle", "test")])
 def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, name, part):
     decision, records = decide(five, name)
     subsets = five.subsets()
-    value = {(t, s): relative_to_all(five, t, s, (0, 1), part) for s in subsets for t in s}
+    value = {(t, s): relative_loss(five, t, s, five.tasks, part) for s in subsets for t in s}
 
     def total(networks):
         """Returns the total with every task served where it does best; infinite if one is left out."""
@@ -90,7 +85,7 @@ def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, nam
 def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
     decision, records = decide(five, "hoa")
     table = {
-        frozenset(pair): {task: relative_to_alone(five, task, pair) for task in pair}
+        frozenset(pair): {task: relative_loss(five, task, pair, [task]) for task in pair}
         for size in (1, 2)
         for pair in itertools.combinations("abcde", size)
     }
@@ -111,15 +106,6 @@ def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, 
     Study(small_problem("abc"), tmp_path, executor=executor, device="cpu").run([name], [2], seeds=2)
     sizes = [sum(len(chunk.jobs) for chunk in request) for request in executor.requests]
     assert sizes[: 1 if free else 2] == ([2 * subsets] if free else [2, 2 * (subsets - 1)])
-
-
-def relative_to_alone(backend, task, subset):
-    ratios = []
-    for seed in (0, 1):
-        mine, alone = backend.job(subset, seed), backend.job([task], seed)
-        rows = backend.networks([mine, alone])
-        ratios.append(rows[mine].val[task].loss / rows[alone].val[task].loss)
-    return float(np.mean(ratios))
 
 
 def test_tag_merges_the_affinities_of_seeds_and_selects(five):
@@ -150,27 +136,18 @@ def test_tag_uses_the_requested_average(five):
 
 
 def test_exact_random_equals_the_mean_over_all_partitions(five):
-    names, backend = five.tasks, five
-    decide(backend, "optimal", budgets=(1,), seeds=(0,))
-    for k in range(1, len(names) + 1):
-        _, (record,) = decide(backend, "random", budgets=(k,), seeds=(0,))
-        partitions = [partition for partition in set_partitions(list(names)) if len(partition) == k]
-        for part in ("val", "test"):
-            for task in names:
-                losses, errors = [], []
-                for partition in partitions:
-                    job = backend.job(next(block for block in partition if task in block), 0)
-                    score = getattr(backend.networks([job])[job], part)[task]
-                    losses.append(score.loss)
-                    errors.append(score.error)
-                assert getattr(record, part)[task].loss == pytest.approx(np.mean(losses), rel=1e-9)
-                assert getattr(record, part)[task].error == pytest.approx(np.mean(errors), rel=1e-9)
-        steps = [sum(backend.networks([backend.job(b, 0)])[backend.job(b, 0)].steps for b in p) for p in partitions]
+    rows = {subset: five.networks([five.job(subset, 0)])[five.job(subset, 0)] for subset in five.subsets()}
+    for k in range(1, 6):
+        _, (record,) = decide(five, "random", budgets=(k,), seeds=(0,))
+        partitions = [[rows[frozenset(s)] for s in some] for some in set_partitions(list("abcde")) if len(some) == k]
+        for part, task, value in itertools.product(("val", "test"), "abcde", ("loss", "error")):
+            scores = [getattr(row, part)[task] for some in partitions for row in some if task in row.job.tasks]
+            expected = np.mean([getattr(score, value) for score in scores])
+            assert getattr(getattr(record, part)[task], value) == pytest.approx(expected, rel=1e-9)
+        steps = [sum(row.steps for row in some) for some in partitions]
         assert record.training.steps == pytest.approx(np.mean(steps), abs=0.5)
-        assert record.training.networks == k
-        assert record.groups == ()
-        assert record.latency is None
-        assert record.deciding.networks == 1, "the paper counts one run"
+        assert (record.training.networks, record.deciding.networks) == (k, 1), "the paper counts one run"
+        assert (record.groups, record.latency) == ((), None)
 
 
 def test_random_draws_groupings_if_not_all_networks_are_trained(tmp_path):
@@ -264,15 +241,11 @@ def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name
 
 
 def test_unknown_methods_and_options_are_rejected():
-    for name, hint in (
-        ("tga", r"did you mean 'tag'\?"),
-        ("tagg+uw", r"did you mean 'tag\+uw'\?"),
-        ("zzz", "choose from mtl"),
-    ):
+    for name, hint in (("tga", r"did you mean 'tag'\?"), ("tagg+uw", r"'tag\+uw'\?"), ("zzz", "choose from mtl")):
         with pytest.raises(InvalidInput, match=f"`methods` must be a known method.*{hint}"):
             make_method(name)
-    for name, allowed in (("random", "samples, exact, overlap"), ("stl", "no options"), ("mtl-big2", "no options")):
-        with pytest.raises(InvalidInput, match=f"`options`: '{name}' accepts (only )?{allowed}, found sample"):
+    for name in ("random", "stl", "mtl-big2"):
+        with pytest.raises(InvalidInput, match=f"`options`: '{name}' .* found sample"):
             make_method(name, {name: {"sample": 3}})
 
 
@@ -284,14 +257,15 @@ def test_unknown_methods_and_options_are_rejected():
         ("cs", {"estimator": "sine"}, "estimator"),
         ("tag", {"update": "adam"}, "`update`"),
         ("tag", {"must_link": [["a", "zzz"]]}, "`must_link`"),
+        ("auto", {"wide": "yes"}, "`wide` must be True or False"),
+        ("auto", {"teach": None}, "`teach` must be True or False"),
+        ("auto", {"average": 1}, "`average` must be True or False"),
+        ("best-of", {"copies": 0}, "`copies`"),
     ],
 )
-def test_wrong_options_of_measuring_and_selecting_are_named(name, options, named):
+def test_wrong_options_are_named(name, options, named):
     problem, *_ = make_method(name, {name: options}).problems(small_problem().names)
     assert named in str(problem)
-
-
-def test_options_of_measuring_and_selecting_are_accepted():
     tag = make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}})
     assert tag.problems(small_problem().names) == []
 
@@ -299,23 +273,3 @@ def test_options_of_measuring_and_selecting_are_accepted():
 def test_optimal_rejects_too_many_tasks_before_training():
     (problem,) = make_method("optimal").problems([f"t{i}" for i in range(13)])
     assert "subset of the 13 tasks, which requires 8,191 networks per seed" in str(problem)
-
-
-def test_registered_methods_are_known_by_name(five):
-    class Halves(Method):
-        """The first two tasks, and the rest."""
-
-        name, budgeted = "own halves", False
-
-        def __init__(self, first=2):
-            self.first = first
-
-        def decide(self, backend, budgets, seeds):
-            names = backend.tasks
-            parts = names[: self.first], names[self.first :]
-            return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
-
-    register_method("own halves", Halves)
-    assert "own halves" in method_names()
-    _, (record,) = decide(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
-    assert [sorted(group.trains) for group in record.groups] == [["a", "b", "c"], ["d", "e"]]

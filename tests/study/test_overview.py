@@ -59,12 +59,6 @@ def test_each_number_of_networks_has_its_best_way_and_its_changes() -> None:
     assert second.count("%") == 1, "copies are not compared with copies"
 
 
-def test_without_copies_there_is_no_column_for_them() -> None:
-    text = overview(picked(APART, 0.1, method="tag"))
-    assert "copies" not in text.splitlines()[1]
-    assert rows(text)[0] == "* 1 1 plain network", "since nothing else is worth it"
-
-
 def test_results_without_intervals_have_an_overview() -> None:
     text = results([*together(1), *records("auto", 2, [-0.1], [-0.1])]).overview()
     assert rows(text)[-1] == "2 2 for some tasks -10.0%"
@@ -100,34 +94,17 @@ def test_what_was_not_learnt_is_named(a: float, b: float, words: str) -> None:
     assert ("networks  best way" in text) == (words != "No."), "no table if nothing was learnt"
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_overview_fits_on_one_screen(width: int, tmp_path: Path) -> None:
+def test_the_overview_fits_on_one_screen(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     mixed = (TAUGHT_APART[0], Group("b", "b", taught=Taught(("x", "y", "z"))), Group("ab", "ab"))
-    three = tuple(Group("ab", "ab", copy=copy) for copy in range(3))
     late = Learning({"a": 1e-9, "b": 0.9}, late={("mtl", None): LateNetworks(2, 3), ("auto", 3): LateNetworks(1, 3)})
-    text = overview(
-        *(picked(TAUGHT, -0.1), picked(TAUGHT_APART, -0.2), picked(mixed, -0.3)),
-        *(picked(COPIES, -0.1, method="ensemble"), picked(three, -0.15, method="ensemble")),
-        width=width,
-        settings={"spent": SPENT},
-        learning=late,
-        out=tmp_path,
-    )
-    assert len(rows(text)) >= 3
+    methods = picked(TAUGHT, -0.1), picked(TAUGHT_APART, -0.2), picked(mixed, -0.3)
+    text = overview(*methods, settings={"spent": SPENT}, learning=late, out=tmp_path)
     assert len(text.splitlines()) <= 24  # and a line by the command
-    assert max(map(len, text.splitlines()[:-1])) <= width
+    assert max(map(len, text.splitlines()[:-1])) <= 80
     assert answer(text, "Epochs?").startswith("Too few. 3 of 6 networks")
     assert answer(text, "Cost").startswith("40 networks trained in 1 min 15 s, as many steps as 25")
     assert text.splitlines()[-1] == f"Page       {tmp_path / 'report.html'}"
-    short = overview(picked(APART, -0.2))
-    assert not any(line in short for line in ("Epochs?", "Cost", "Page")), "where there is nothing to say"
-
-
-def test_fresh_seeds_are_counted_apart() -> None:
-    fresh = [*together(2, first=3), *records("auto", 2, [-0.1, -0.11], [-0.1, -0.11], first=3)]
-    text = results([*together(), *picked(APART, -0.1), *fresh], settings={"confirming_seeds": [3, 4]}).overview()
-    assert text.splitlines()[0].endswith(": 2 tasks, 3 seeds and 2 fresh ones to confirm")
 
 
 @pytest.mark.parametrize(

@@ -66,19 +66,10 @@ def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, method
 
 def test_tables_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
     path = filled_plan(tmp_path)
-    expected = verdict_from_csv(path).verdict()
-    header, *lines = path.read_text().splitlines()
-    text = "\n".join([header, *lines])
-    variants = {
-        "semicolons, decimal commas": text.replace(",", ";").replace(".", ",").encode("utf-8-sig"),
-        "utf-16, tabs": text.replace(",", "\t").encode("utf-16"),
-        "empty rows": "\n".join([header, *(line + "\n" + "," * header.count(",") for line in lines)]).encode(),
-        "spaces": "\n".join([header.replace(",", " , "), *lines]).encode(),
-        "blank above": ("\n\n" + "\r\n".join([header, *lines])).encode(),
-    }
-    for variant, content in variants.items():
+    expected, text = verdict_from_csv(path).verdict(), path.read_text()
+    for content in (text.replace(",", ";").replace(".", ",").encode("utf-8-sig"), f"\n\n{text}".encode("utf-16")):
         path.write_bytes(content)
-        assert verdict_from_csv(path).verdict() == expected, variant
+        assert verdict_from_csv(path).verdict() == expected
 
 
 def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
@@ -86,15 +77,11 @@ def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
     assert header == "network,seed,task,serves,decides,val_loss,test_loss,val_error,test_error"
     assert first == "a+b+c+d,0,a,mtl,,,,,"
     assert {"a+b,0,a,tag:2 tag:3,hoa:2 hoa:3,,,,", "a,2,a,stl,hoa:2 hoa:3,,,,"} <= set(lines)
-    odd = Affinity.from_matrix(np.eye(3), ["a+b", "a", "b"])
-    with pytest.raises(ValueError, match=r"task names must not contain '\+', found 'a\+b'"):
-        plan(odd, [2], methods=["stl"], seeds=1).to_csv(tmp_path / "odd.csv")
 
 
 def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
-    path = make_plan(seeds=1).to_csv(tmp_path / "plan.csv")
     with pytest.raises(ValueError, match=r"missing required values: val_loss of a.* and 16 more"):
-        verdict_from_csv(path)
+        verdict_from_csv(make_plan(seeds=1).to_csv(tmp_path / "plan.csv"))
     path = filled_plan(tmp_path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,")))
     with pytest.raises(ValueError, match=r"column 'serves' must name stl exactly once for each task, .* for c"):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from verdict_records import APART, TOGETHER, records, results, together
+from verdict_records import records, results, together
 
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, ProblemInfo, Record, Results, Score
@@ -51,65 +50,34 @@ def test_costs_are_in_units_of_all_together() -> None:
     assert (tag.training_cost, tag.deciding_cost, tag.money) == (2.0, 3.5, None), "by time"
 
 
-def test_relative_changes_do_not_depend_on_the_scale_of_a_target() -> None:
-    small, large = (
-        results(
-            [
-                *records("mtl", None, [0.0] * 3, [0.0] * 3, TOGETHER, base=base),
-                *records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3], base=base),
-            ]
-        ).table()
-        for base in (1.0, 1e9)
-    )
-    assert [line.change for line in small] == pytest.approx([line.change for line in large])
-    assert small[1].total != pytest.approx(large[1].total)
-
-
-def test_the_text_has_a_row_per_method_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = [replace(one, method="a-method-with-a-very-long-name", latency=0.0123) for one in some_records()[3:6]]
-    wide = results([*some_records(), *long], settings={"price_per_hour": 36.0})
+def test_the_text_has_a_row_per_method_and_fits_a_terminal() -> None:
+    wide = results(some_records(), settings={"price_per_hour": 36.0})
     lines = str(wide).split("\n")
-    assert lines[2].split()[:2] == ["method", "budget"]
-    row = next(line for line in lines if line.startswith("tag "))
-    assert row.split()[:5] == ["tag", "2", "2", "+", "1"], "two networks in use, one trained to decide"
-    assert "-20.0% ± 5.8" in row
-    assert row.split()[-1] == "0.11", "the price"
+    (tag,) = [line.split() for line in lines if line.startswith("tag ")]
+    assert tag[:5] == ["tag", "2", "2", "+", "1"], "two networks in use, one trained to decide"
+    assert tag[-1] == "0.11", "the price"
     assert any(line.startswith("oracle*") for line in lines), "which uses test data to choose"
-    start = next(number for number, line in enumerate(lines) if line.startswith("By task, mtl and the groups of"))
-    assert lines[start + 2].split() == ["a", "1", "0.8", "-20.0%", "0.25", "0.25"]
     assert max(map(len, wide.to_text(100).split("\n"))) <= 100
-    assert str(wide) == wide.to_text(), "as wide as needed, except on a terminal"
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    assert str(wide) == wide.to_text(80)
-    assert max(map(len, str(wide).split("\n"))) <= 80
 
 
 def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
     half = Split(torch.zeros(4, 2), {"a": torch.tensor([0.0, 1.0, torch.nan, 1.0]), "b": torch.zeros(4)})
     info = ProblemInfo.of(Problem("toy", (Task("a"), Task("b")), half, half, half, MLP(2), notes=("a note",)))
-    assert info.labels["train"] == {"a": 3, "b": 4}
-    assert info.rows == {"train": 4, "val": 4, "test": 4}
+    assert (info.labels["train"], info.rows["train"]) == ({"a": 3, "b": 4}, 4)
     lost = [
         replace(one, test={**one.test, "a": Score(one.test["a"].loss, math.nan, np.zeros(3))}) for one in some_records()
     ]
     noise = {("tag", 2): 0.01, ("stl", None): math.inf}
     before = Results(lost, problem=info, noise=noise, settings={"seeds": [0, 1, 2], "price_per_hour": 36.0})
     file = before.save(tmp_path / "run")
-    assert file == tmp_path / "run" / "results.json"
     document = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert document["verdict"]["worth_it"] == before.verdict().worth_it
     assert document["records"][0]["test"] == {"a": {"loss": 1.0, "error": None}, "b": {"loss": 2.0, "error": 0.5}}
-    tag = next(line for line in document["table"] if line["method"] == "tag")
-    assert tag["money"] == pytest.approx(36.0 * 11 / 3600)
-    assert (tag["groups"][0]["trains"], tag["deciding"]["networks"]) == (["a"], 1)
     after = Results.load(tmp_path / "run")
     assert after.out == Results.load(file).out == tmp_path / "run"
     assert str(after) == str(before)
     assert after.verdict() == before.verdict()
     assert (after.problem, after.settings) == (before.problem, before.settings)
     assert [replace(one, test={}) for one in after.records] == [replace(one, test={}) for one in before.records]
-    assert (after.records[0].groups, after.records[3].groups) == (TOGETHER, APART)
     assert math.isnan(after.records[0].test["a"].error)
 
 
@@ -117,7 +85,6 @@ def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
     some = results(some_records())
     frame = some.to_frame()
     assert len(frame) == len(some.records) * len(some.problem.tasks)
-    assert not frame.duplicated(["method", "budget", "seed", "task"]).any()
     row = frame.set_index(["method", "seed", "task"]).loc[("tag", 2, "b")]
     record = next(one for one in some.records if (one.method, one.seed) == ("tag", 2))
     assert (row.val_loss, row.val_error) == (record.val["b"].loss, record.val["b"].error)
@@ -128,9 +95,7 @@ def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
     for summary in some.table():
         rows = frame[(frame.method == summary.method) & (frame.budget.fillna(-1) == (summary.budget or -1))]
         assert rows.groupby("task").test_loss.mean().to_dict() == pytest.approx(summary.loss)
-        assert rows.groupby("task").test_error.mean().to_dict() == pytest.approx(summary.error)
         assert rows.test_change.mean() == pytest.approx(summary.change)
-        assert rows.val_change.mean() == pytest.approx(summary.validation)
 
 
 def test_the_frame_has_nan_where_nothing_is_known() -> None:
@@ -139,13 +104,6 @@ def test_the_frame_has_nan_where_nothing_is_known() -> None:
     assert frame.budget.isna().tolist() == [False, False, True, True]
     assert frame.test_change.isna().all(), "there is no mtl to compare with"
     assert frame.network.tolist() == [None, None, ("a",), ("b",)]
-
-
-def test_results_without_all_together_have_a_table_and_no_verdict(tmp_path: Path) -> None:
-    alone = results(records("stl", None, [0.0], [0.0]))
-    assert alone.table()[0].change is None
-    assert "erdict" not in str(alone)
-    assert alone.save(tmp_path).exists()
 
 
 def test_latency_times_the_rows_and_restores_the_mode() -> None:

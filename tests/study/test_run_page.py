@@ -4,10 +4,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from external_losses import TASKS, tell_all
 from study_small import small_problem
 
 from tagalong.study import ExternalStudy, Results, Study
-from tagalong.study.run_folder import write_run_report
+
+pytestmark = pytest.mark.usefixtures("page")
 
 
 def run(out: Path) -> Results:
@@ -36,18 +38,8 @@ def test_results_are_kept_if_the_page_cannot_be_drawn(
 
 
 def test_an_external_study_gets_its_page(tmp_path: Path) -> None:
-    study = ExternalStudy(["a", "b", "c"], tmp_path)
+    study = ExternalStudy(TASKS, tmp_path)
     study.plan(methods=["stl"], seeds=2)
-    while (following := study.ask()) is not None:
-        tasks, seed = following
-        losses = {task: 1.0 + 0.1 * seed + 0.05 * len(tasks) for task in tasks}
-        study.tell(tasks, seed, val=losses, test=losses)
+    tell_all(study)
     study.results()
     assert (tmp_path / "report.html").exists()
-
-
-def test_an_unreadable_file_is_named_instead_of_the_page_that_is_made_from_it(tmp_path: Path) -> None:
-    for name in ("results.json", "report.html"):
-        (tmp_path / name).mkdir()
-    sentence = write_run_report(tmp_path)
-    assert sentence == f"{tmp_path / 'report.html'} could not be written: {tmp_path / 'results.json'}: Is a directory"

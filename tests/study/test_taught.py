@@ -1,7 +1,5 @@
 """Networks that others teach, in a study's store: keys, resuming, keeping and restoring."""
 
-import pickle
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from study_small import Students, small_problem
+from watched_executor import WatchedExecutor
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
 from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
 from tagalong.study import ExternalBackend, Score, Study, open_backend
 from tagalong.study.decisions import _taught_by
-from tagalong.study.executors import Advance, Chunk, Serial
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
 from tagalong.study.network_result import NetworkResult
@@ -100,26 +98,8 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
         assert results[job].steps == alone.steps
 
 
-class Killed(Exception):
-    pass
-
-
-class Dying(Serial):
-    """An executor that dies after some chunks."""
-
-    def __init__(self, chunks: int) -> None:
-        self.left = chunks
-
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        for finished in super().map(chunks, advance):
-            if not self.left:
-                raise Killed
-            self.left -= 1
-            yield finished
-
-
-def train_in(folder: Path, problem: Problem, request: list[Job], executor: Serial) -> dict[Job, NetworkResult]:
-    with open_backend(problem, folder, device="cpu", executor=executor) as backend:
+def train_in(folder: Path, problem: Problem, request: list[Job], limit: int | None = None) -> dict[Job, NetworkResult]:
+    with open_backend(problem, folder, device="cpu", executor=WatchedExecutor(limit)) as backend:
         return backend.networks(request)
 
 
@@ -127,66 +107,53 @@ def train_in(folder: Path, problem: Problem, request: list[Job], executor: Seria
 def test_a_killed_study_ends_with_the_same_students(problem: Problem, folder: Path, chunks: int) -> None:
     teachers, taught = students(problem)
     request = [*teachers, *taught]
-    expected = train_in(folder / "whole", problem, request, Serial())
-    with pytest.raises(Killed):
-        train_in(folder / "killed", problem, request, Dying(chunks))
+    expected = train_in(folder / "whole", problem, request)
+    with pytest.raises(KeyboardInterrupt):
+        train_in(folder / "killed", problem, request, chunks)
     with closing(Store(folder / "killed" / "run.sqlite")) as store:
         stored = {result.job for result in store.results(map(Keys(problem, "cpu").of, request)).values()}
     assert len(stored) >= chunks
     assert bool(stored & set(taught)) == (chunks == 5)
-    found = train_in(folder / "killed", problem, request, Serial())
+    found = train_in(folder / "killed", problem, request)
     assert {job: result.val for job, result in found.items()} == {job: result.val for job, result in expected.items()}
 
 
-def test_teachers_are_kept_as_long_as_their_student(problem: Problem, folder: Path) -> None:
-    teachers, taught = students(problem)
-    with open_backend(problem, folder, device="cpu") as backend:
-        results = backend.networks([*teachers, *taught])
-        backend.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them
-    kept = {taught[-1], taught[0], *teachers}
-    with closing(Store(folder / "run.sqlite")) as store:
-        stored = {job: store.weights(result.key) is not None for job, result in results.items()}
-    assert stored == {job: job in kept for job in results}
-
-
-def test_pruned_students_and_teachers_are_restored_bit_for_bit(problem: Problem, folder: Path) -> None:
+def test_students_and_their_teachers_are_kept_and_others_are_restored_bit_for_bit(
+    problem: Problem, folder: Path
+) -> None:
     teachers, taught = students(problem)
     with open_backend(problem, folder, device="cpu") as backend:
         results = backend.networks([*teachers, *taught])
         before = {job: backend.weights(result.key) for job, result in results.items()}
+        backend.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them
     with open_backend(problem, folder, device="cpu") as backend:
+        kept = {job for job, result in results.items() if backend.store.weights(result.key) is not None}
+        assert kept == {taught[-1], taught[0], *teachers}
         for job in reversed(results):
             again = backend.weights(results[job].key)
             assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
 
 
 def test_chunks_of_students_can_be_sent_to_other_processes(problem: Problem, folder: Path) -> None:
-    class Sending(Serial):
-        def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-            sent = pickle.loads(pickle.dumps(list(chunks)))
-            return zip(chunks, (results for _, results in super().map(sent, advance)), strict=True)
-
     teachers, taught = students(problem)
-    with open_backend(problem, folder, device="cpu", executor=Sending()) as backend:
-        found = backend.networks([*teachers, taught[4]])[taught[4]]
-    with open_backend(problem, folder / "serial", device="cpu") as backend:
-        assert backend.networks([*teachers, taught[4]])[taught[4]].val == found.val
+    found = []
+    for pickled in (False, True):
+        executor = WatchedExecutor(pickled=pickled)
+        with open_backend(problem, folder / str(pickled), device="cpu", executor=executor) as backend:
+            found.append(backend.networks([*teachers, taught[4]])[taught[4]].val)
+    assert found[0] == found[1]
 
 
 def test_groups_say_who_teaches_them_and_are_read_again(problem: Problem, folder: Path) -> None:
     teachers, taught = students(problem)
-    way = taught[2].taught
-    group = Group(TASKS, TASKS, taught=way)
-    assert str(group) == "serves {age, kind}, taught by 2 networks, half by labels"
+    group = Group(TASKS, TASKS, taught=taught[2].taught)
     grouping = Grouping((group,), 1.0, 1.0, "optimal", {"age": 0.5, "kind": 0.5}, 1)
     assert Grouping.from_json(grouping.to_json()) == Grouping.from_yaml(grouping.to_yaml()) == grouping
     assert "taught" not in Group(TASKS, TASKS).to_document()
     with open_backend(problem, folder, device="cpu") as backend:
         assert backend.group_job(group, 5) == taught[3]
-        results = backend.networks([*teachers, taught[2], taught[3]])
-        groups = (Group(TASKS, TASKS), group)
-        jobs = (backend.job(TASKS, 1), backend.group_job(group, 0))
-        scores = backend.average_scores(groups, [results[job].key for job in jobs], "val")
+        results = backend.networks([*teachers, taught[2]])
+        scores = backend.average_scores((Group(TASKS, TASKS), group), [one.key for one in results.values()][::3], "val")
     assert set(scores) == set(TASKS)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +139,6 @@ def test_the_networks_you_get_may_be_better_than_the_recipe() -> None:
     half = stats.norm.ppf(0.975) * 0.01
     assert verdict.networks == Change(pytest.approx(-0.2), pytest.approx(-0.2 - half), pytest.approx(-0.2 + half))
     assert not verdict.recipe.better
-    assert "luck of these networks" in " ".join(str(verdict).split())
 
 
 def test_the_networks_you_get_are_compared_with_the_mean_of_all_plain_networks() -> None:
@@ -247,7 +247,6 @@ def test_seeds_that_share_teachers_cannot_show_that_teaching_beats_copies() -> N
     shared = verdict_on(students([0, 1, 2], own=False), ensemble, noise=QUIET)
     assert (shared.worth_it, shared.same_teachers, shared.change_from_copies.better) == (True, True, True)
     assert shared.better_than_copies is None
-    assert "the same teachers" in shared.answers()[2].detail
     fresh = [replace(one, seed=one.seed + 3) for one in ensemble]
     both = students([0, 1, 2], own=False), ensemble, students([3, 4, 5], own=True), fresh
     confirmed = verdict_on(*both, noise=QUIET, confirming=[3, 4, 5])
@@ -340,65 +339,35 @@ def test_a_method_that_uses_fewer_networks_competes_for_both_numbers() -> None:
 
 def test_four_questions_are_answered() -> None:
     late = {("mtl", None): LateNetworks(0, 3), ("tag", 2): LateNetworks(1, 6)}
-    found = records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22]), copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.1, -0.1])
+    better = ([-0.2] * 3, [-0.2, -0.21, -0.22])
+    groups, ensemble = records("tag", 2, *better), copies("ensemble", 2, [-0.1] * 3, [-0.1, -0.1, -0.1])
 
     def answers(*methods: Sequence[Record], **more: Any) -> list[str]:
-        verdict = verdict_on(*methods, noise=QUIET, **more)
-        assert [answer.detail for answer in verdict.answers() if not answer.detail.endswith(".")] == []
-        return [answer.answer for answer in verdict.answers()]
+        return [answer.answer for answer in verdict_on(*methods, noise=QUIET, **more).answers()]
 
-    partly = Learning({"a": 0.0, "b": 0.9}, late)
-    assert answers(*found, learning=partly) == ["Partly.", "No.", "Yes.", "Groups matter."]
-    nothing = Learning({"a": 0.9, "b": 0.9})
-    assert answers(*found, learning=nothing) == ["No.", "Not known.", "No.", "Not known."]
+    partly, nothing = Learning({"a": 0.0, "b": 0.9}, late), Learning({"a": 0.9, "b": 0.9})
+    assert answers(groups, ensemble, learning=partly) == ["Partly.", "No.", "Yes.", "Groups matter."]
+    assert answers(groups, ensemble, learning=nothing) == ["No.", "Not known.", "No.", "Not known."]
     assert answers(records("tag", 2, [-0.2], [-0.2]))[2:] == ["Not known.", "Not known."]
-    assert answers(found[1])[3] == "Copies do."
-    assert answers(found[0], copies("best-of", 2, [-0.1] * 3, [-0.21] * 3))[3] == "Copies would do."
-    better = ([-0.2] * 3, [-0.2, -0.21, -0.22])
-    averaged = tuple(Group("ab", "ab", copy=copy) for copy in (4, 5))
-    assert "the choice of copies" in answers(records("auto", 2, *better, averaged), found[1])[3]
-    assert answers(records("auto", 1, *better, STUDENT), found[1])[3] == "No."
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (records("tag", 2, *GOOD), "Grouping is worth it"),
-        (records("stl", None, *GOOD), "Training each task alone is worth it"),
-        (copies("ensemble", 2, *GOOD), "Averaging networks is worth it"),
-        (larger(2, *GOOD), "A larger network is worth it"),
-        (records("best-of", 1, *GOOD, (Group("ab", "ab", copy=3),)), "Picking the best copy is worth it"),
-        (
-            records("auto", 2, *GOOD, (Group("ab", "a"), Group("ab", "b", copy=1))),
-            "Picking the best copy for each task",
-        ),
-        (records("auto", 1, *GOOD, STUDENT), "Teaching networks is worth it"),
-        (records("auto", 1, *GOOD, (Group("ab", "ab", network="tabm"),)), "A TabM network is worth it"),
-        (records("auto", 1, [0.1] * 3, GOOD[1], STUDENT), "no taught network did better on validation"),
-        (records("tag", 2, [-0.1] * 3, [0.1, 0.11, 0.12]), "not better by more than the noise"),
-        (records("random", 2, *GOOD, groups=()), "no grouping was tried"),
-    ],
-)
-def test_the_sentence_names_the_idea_or_the_reason(found: list[Record], words: str) -> None:
-    assert words in verdict_on(found, noise=dict.fromkeys([found[0].label], 0.001)).sentence
+    assert answers(ensemble)[3] == "Copies do."
+    assert answers(groups, copies("best-of", 2, [-0.1] * 3, [-0.21] * 3))[3] == "Copies would do."
+    assert answers(records("auto", 1, *better, STUDENT), ensemble)[3] == "No."
 
 
 def test_budgets_answers_and_noise_survive_a_file(tmp_path: Path) -> None:
     tag, ensemble = records("tag", 2, [-0.2] * 3, [-0.2, -0.21, -0.22]), copies("ensemble", 2, [-0.1] * 3, [-0.1] * 3)
     noise = RowNoise(QUIET, {("tag", 2): 0.02}, {("tag", 2): 0.015}, {("tag", 2): 0.025})
-    saved = results([*together(), *tag, *ensemble], noise=noise)
+    learning = Learning({"a": 0.0, "b": 0.01}, {("mtl", None): LateNetworks(1, 3)})
+    saved = results([*together(), *tag, *ensemble], noise=noise, learning=learning)
     saved.save(tmp_path)
     loaded = Results.load(tmp_path)
-    assert loaded.row_noise == noise
+    assert (loaded.row_noise, loaded.learning) == (noise, learning)
     assert loaded.verdict() == saved.verdict()
     verdict = json.loads((tmp_path / "results.json").read_text())["verdict"]
     two = verdict["by_budget"]["2"]
     assert (two["label"], [other["label"] for other in two["others"]]) == (["tag", 2], [["ensemble", 2]])
     assert two["groups"] == [{"trains": ["a"], "serves": ["a"]}, {"trains": ["b"], "serves": ["b"]}]
     assert verdict["better_than_copies"] is True
-    assert [answer["answer"] for answer in verdict["answers"]] == [
-        "Not checked.", "Not known.", "Yes.", "Groups matter."
-    ]  # fmt: skip
 
 
 def test_the_best_of_many_needs_a_wider_interval() -> None:
@@ -417,9 +386,7 @@ def test_no_change_or_interval_is_shown_as_infinite(tmp_path: Path, losses: list
     mtl = with_scores(together(3), "a", test=losses)
     found = results([*mtl, *records("tag", 2, [-0.1, -0.12, -0.11], [-0.1] * 3)])
     verdict = found.verdict()
-    assert not verdict.worth_it
-    assert verdict.low is verdict.high is None
+    assert (verdict.worth_it, verdict.low, verdict.high) == (False, None, None)
     page = write_report(found.save(tmp_path).parent).read_text(encoding="utf-8").partition("<script")[0]
     for text in (str(found), found._repr_html_(), json.dumps(verdict.to_document(), allow_nan=False), page):
-        assert "inf%" not in text
-        assert "nan%" not in text
+        assert not re.search("(inf|nan)%", text)

@@ -162,9 +162,3 @@ def test_noise_is_seldom_learnt_and_a_weak_signal_usually(tmp_path: Path) -> Non
     assert rare["nothing learnt"] >= 5 / 6
     assert weak["nothing learnt"] == 0
     assert weak["explained"] >= 0.7
-
-
-def test_two_epochs_are_always_provisional(tmp_path: Path) -> None:
-    few = ["--repetitions", "2", "--worlds", "noise", "--rows", "560,80,160", "--epochs", "2"]
-    (noise,) = measure(tmp_path / "rates.json", "--what", "learnt", *few)
-    assert noise["provisional"] == 1

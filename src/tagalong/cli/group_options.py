@@ -37,8 +37,6 @@ class CompleteChoice(str, Enum):
 class SolverChoice(str, Enum):
     auto = "auto"
     exact = "exact"
-    lp = "lp"
-    columns = "columns"
     milp = "milp"
     search = "search"
 

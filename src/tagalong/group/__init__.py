@@ -14,7 +14,5 @@ from .scores import Candidate as Candidate
 from .select import select_groups as select_groups
 from .select import select_groups_by_budget as select_groups_by_budget
 from .solvers import MAX_TIES as MAX_TIES
-from .solvers import Certificate as Certificate
-from .solvers import check_certificate as check_certificate
 from .stability import Stability as Stability
 from .taught import Taught as Taught

@@ -14,7 +14,6 @@ from tagalong.errors import InvalidInput, is_integer, is_positive_integer
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
 from .grouping_text import explanation, html_table, remarks, summary, text_table
-from .solvers import Certificate
 from .stability import Stability
 from .taught import Taught
 
@@ -160,8 +159,6 @@ class Grouping:
         solver: the name of the solver that found the grouping.
         ties: up to eight other groupings with the same value and the same number of groups.
         options: the score of each task in each of the chosen networks, sorted from best to worst.
-        certificate: the dual prices of the linear program, which prove `certificate.bound`. This bound equals `value`
-            unless branching was necessary to close a gap.
         resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history and all
             pairs were measured.
         unmeasured: the fraction of pairs of tasks that were never measured. Their scores were predicted from the other
@@ -184,7 +181,6 @@ class Grouping:
     solver: str = "given"
     ties: tuple[tuple[Group, ...], ...] = ()
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
-    certificate: Certificate | None = field(default=None, repr=False)
     resampled: Stability | None = field(default=None, repr=False)
     unmeasured: float = field(default=0.0, repr=False)
 
@@ -268,8 +264,6 @@ class Grouping:
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
         }
-        if self.certificate is not None:
-            document["certificate"] = {"tasks": dict(self.certificate.tasks), "network": self.certificate.network}
         if self.resampled is not None:
             document["resampled"] = {
                 "resamples": self.resampled.resamples,
@@ -369,7 +363,6 @@ def _read_grouping(document: Entry) -> Grouping:
             )
             for task, options in document["options"].mapping().items()
         },
-        certificate=document.get("certificate").optional(_read_certificate),
         resampled=document.get("resampled").optional(lambda entry: _read_stability(entry, tasks)),
         unmeasured=document.get("unmeasured").optional(lambda entry: entry.number(0)) or 0.0,
     )
@@ -391,11 +384,6 @@ def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
     if sorted(task for group in groups for task in group.serves) != sorted(tasks):
         raise entry.error("must serve each task of per_task exactly once")
     return tuple(groups)
-
-
-def _read_certificate(entry: Entry) -> Certificate:
-    prices = {task: price.number() for task, price in entry["tasks"].mapping().items()}
-    return Certificate(prices, entry["network"].number())
 
 
 def _read_stability(entry: Entry, tasks: list[str]) -> Stability:

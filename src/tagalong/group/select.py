@@ -20,7 +20,7 @@ from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
 from .selection_problem import InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
-from .solvers import Certificate, choose_solver
+from .solvers import choose_solver
 from .stability import Served, stability
 
 RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
@@ -51,13 +51,12 @@ def select_groups(
     network is either the mean affinity of the network's other tasks onto it, or a value from a table of results. The
     sum of the scores of all tasks is maximized (or minimized). Values that differ by less than 1e-9 times the largest
     score are ties. Ties are broken in favor of fewer groups, then smaller groups, then alphabetical order. This order
-    and the list of ties are guaranteed if the solution is proven by "exact", "lp" or "columns", unless there are
-    thousands of ties. "milp" and "search" only drop groups that add no value.
+    and the list of ties are guaranteed if the solution is proven by "exact", unless there are thousands of ties. "milp"
+    and "search" only drop groups that add no value.
 
-    The "auto" solver uses dynamic programming for up to 12 tasks, the linear program for up to 24, column generation
-    for up to 50, and local search for more. Without a `time_limit`, column generation stops after a fixed number of
-    steps. This takes about ten seconds for up to 32 tasks, and about one second for more tasks. With a `time_limit`,
-    column generation is used for up to 64 tasks and runs until it finishes or the time is up.
+    The "auto" solver proves the best grouping by dynamic programming for up to 16 tasks. For more tasks, a local search
+    returns a grouping with a bound on how much better the best one may be. Listed networks, `cannot_link` and costs
+    that depend on the group use an integer program where dynamic programming takes too long.
 
     Args:
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
@@ -84,8 +83,8 @@ def select_groups(
             pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
             Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If every
             pair is listed at more than one cost, groups are added at each of those costs.
-        solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
-            table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
+        solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
+            "auto".
         time_limit: the time limit in seconds, after which the best grouping found so far is returned.
         seed: the random seed for the search and the resamples.
         resamples: the number of bootstrap resamples used to assess how stable the groups are, if `scores` is an
@@ -225,7 +224,7 @@ def _solve_scaled_problem(
             not scaled_problem.problem.serves_all and scaled_problem.problem.relaxed is None
         ):
             raise InfeasibleError
-        name, solver = choose_solver(request.solver, scaled_problem.problem, scaled_problem.budgets, limits)
+        name, solver = choose_solver(request.solver, scaled_problem.problem, scaled_problem.budgets)
         return name, solver(scaled_problem.problem, scaled_problem.budgets, limits)
     except InfeasibleError:
         raise explain_infeasible(scaled_problem, request, min(request.budgets)) from None
@@ -266,7 +265,6 @@ def _to_grouping(
         solver=solver,
         ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
         options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
-        certificate=_make_certificate(scores, scaled_problem, solution),
         unmeasured=scores.unmeasured,
     )
 
@@ -317,20 +315,6 @@ def _scored_options(scores: Scores, scaled_problem: ScaledProblem, solution: Sol
             options[trains] = float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
     known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
     return tuple(sorted(known, key=lambda option: (-scaled_problem.sign * option.score, sorted(option.trains))))
-
-
-def _make_certificate(scores: Scores, scaled_problem: ScaledProblem, solution: Solution) -> Certificate | None:
-    if solution.prices is None:
-        return None
-    with np.errstate(over="ignore"):
-        prices = np.ldexp(scaled_problem.scale * solution.prices, scaled_problem.scaling.exponent)
-    if not np.isfinite(prices).all():
-        return None
-    # The conversion rounds tiny prices. If they are rounded up, the certificate remains valid.
-    low = np.ldexp(prices, -scaled_problem.scaling.exponent) < scaled_problem.scale * solution.prices
-    prices[low] = np.nextafter(prices[low], np.inf)
-    *tasks, network = (scaled_problem.sign * prices).tolist()
-    return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 
 def _add_stability(

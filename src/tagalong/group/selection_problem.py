@@ -133,15 +133,12 @@ class Solution:
         bound: an upper bound on the value of any choice.
         proven: whether the solution is proven optimal, up to ties.
         ties: other choices that are equally good.
-        prices: the dual vector that proves `bound`. It contains the price of each task, followed by the price of a
-            network.
     """
 
     choices: tuple[NetworkChoice, ...]
     bound: float
     proven: bool
     ties: tuple[tuple[NetworkChoice, ...], ...] = ()
-    prices: Floats | None = None
 
 
 class InfeasibleError(ValueError):

@@ -29,7 +29,7 @@ from .scores import Scores, group_name
 from .selection_problem import Floats, Ints
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
-SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
+SolverName = Literal["auto", "exact", "milp", "search"]
 SOLVERS = get_args(SolverName)
 MAX_BUDGETS = 10_000  # at once
 MAX_EXPONENT = 1023  # sums of scores must stay below this power of two, so the difference of two sums is still a double

@@ -41,26 +41,22 @@ class Capacity:
         return f"{self.times:g}× {self.by}: width {self.width:g}, {self.reached:.2f}× parameters"
 
 
-def capacities(
-    problem: Problem, tasks: Iterable[str] | None = None, times: Sequence[float] = (2, 3, 4)
-) -> list[Capacity]:
-    """Returns the sizes of the paper's wider networks, first with n× the channels, then with n× the parameters.
+def capacities(problem: Problem, times: Sequence[float] = (2, 3, 4)) -> list[Capacity]:
+    """Returns the paper's wider networks for all tasks, first with n× the channels, then with n× the parameters.
 
     Args:
         problem: a problem whose encoder is a callable with a `width` argument.
-        tasks: the tasks of the network. If None, all tasks are used.
         times: the multiples n.
     """
-    names = problem.names if tasks is None else tuple(tasks)
-    base = count_parameters(problem, names)
+    base = count_parameters(problem, problem.names)
 
     def capacity(by: Literal["channels", "parameters"], multiple: float, width: float) -> Capacity:
-        parameters = count_parameters(problem, names, width)
+        parameters = count_parameters(problem, problem.names, width)
         return Capacity(by, multiple, width, parameters, parameters / base)
 
     by_channels = [capacity("channels", multiple, float(multiple)) for multiple in times]
     return by_channels + [
-        capacity("parameters", multiple, width_for(problem, names, base * multiple)) for multiple in times
+        capacity("parameters", multiple, width_for(problem, problem.names, base * multiple)) for multiple in times
     ]
 
 
@@ -136,5 +132,5 @@ def width_of_size(problem: Problem, tasks: Iterable[str], times: float, width: f
     names = tuple(tasks)
     known, key = _widths.setdefault(problem, {}), (frozenset(names), float(times), float(width))
     if key not in known:
-        known[key] = width_for(problem, names, times * count_parameters(problem, names, width))
+        known[key] = width_for(problem, names, times * count_parameters(problem, problem.names, width))
     return known[key]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -92,7 +95,7 @@ class CapturedStep:
         torch.cuda.synchronize()
         try:
             # `torch.cuda.graph` would also collect garbage and empty the allocator's cache, which takes much longer
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(self._stream), _undisturbed():
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     self._step(static)
@@ -111,10 +114,27 @@ class CapturedStep:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), _undisturbed():
             graph.capture_begin(capture_error_mode="thread_local")
             graph.capture_end()
         self._seed()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Lets a graph be captured without garbage collection, which would end it by freeing tensors, and without warnings.
+
+    torch warns of empty graphs. An empty one is meant after a failed capture.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+            yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def why_not_captured(module: nn.Module) -> str | None:

@@ -67,7 +67,8 @@ class Recipe:
             training does not begin by learning these. With "random", they are torch's.
 
     Example:
-        >>> Recipe(lr=0.1, schedule="step", period=2, factor=0.5).rates(5)
+        >>> recipe = Recipe(lr=0.1, schedule="step", period=2, factor=0.5)
+        >>> [recipe.rate(epoch) for epoch in range(5)]
         [0.1, 0.1, 0.05, 0.05, 0.025]
     """
 
@@ -158,10 +159,6 @@ class Recipe:
         if self.schedule == "step":
             return self.lr * self.factor ** (epoch // self.period)
         return self.lr
-
-    def rates(self, epochs: int | None = None) -> list[float]:
-        """Returns the learning rates of the first `epochs` epochs, or of all epochs if `epochs` is None."""
-        return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
     def precision(self, device: torch.device) -> AbstractContextManager[object]:
         """Returns a context manager for mixed precision, if the recipe uses it."""

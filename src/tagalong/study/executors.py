@@ -33,6 +33,7 @@ Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
 CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
+MAX_WORKERS = 1_000  # processes: the names of their devices wait in a pipe, and starting would block when it is full
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,8 @@ class Processes:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
+        if workers is not None and workers > MAX_WORKERS:
+            raise InvalidInput("workers", f"must be at most {MAX_WORKERS:,}", f"{workers:,}")
         try:
             import cloudpickle  # noqa: F401 - the problem may contain lambdas
         except ImportError:

@@ -122,7 +122,7 @@ def threshold_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tu
     return levels[low - 1], levels[high]
 
 
-def group_margin(affinity: Affinity, group: Collection[str], threshold: float = THRESHOLD) -> float:
+def group_margin(affinity: Affinity, group: Collection[str]) -> float:
     """Returns the margin by which a group is natural. A negative margin means that the group is not natural.
 
     The margin is the smaller of two distances: how far all pairs in the group exceed the threshold, and how far every
@@ -136,7 +136,7 @@ def group_margin(affinity: Affinity, group: Collection[str], threshold: float = 
     member = np.isin(affinity.tasks, list(group))
     help_inside = mutual_help(affinity)[:, member]  # [tasks, members], with NaN on the diagonal
     weakest = np.nanmin(help_inside, axis=1)
-    return float(min(weakest[member].min() - threshold, np.min(threshold - weakest[~member], initial=np.inf)))
+    return float(min(weakest[member].min() - THRESHOLD, np.min(THRESHOLD - weakest[~member], initial=np.inf)))
 
 
 def judge_own_matrices(groups: Iterable[set[str]], by_seed: Sequence[Affinity]) -> list[Claim]:

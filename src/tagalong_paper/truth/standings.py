@@ -321,7 +321,7 @@ def load_table_problem(table: TruthTable) -> Problem | None:
     return problem if problem.fingerprint == about["fingerprint"] else None
 
 
-def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
+def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int) -> Estimate:
     """Runs an estimator on the problem of a table.
 
     Args:
@@ -330,7 +330,6 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         estimator: an `Estimator`, a subclass of it, or a function that takes (problem, seed) and returns (gains
             [source, target], cost).
         seed: the seed of the network.
-        every: the number of steps between measurements.
 
     Raises:
         ValueError: If the gains have the wrong shape.
@@ -341,7 +340,7 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         trained = train(
             problem,
             Job(problem.names, seed),
-            meter={"estimator": estimator, "held_out": True, "every": every},
+            meter={"estimator": estimator, "held_out": True, "every": 4},
         )
         affinity = trained.affinity
         assert affinity is not None

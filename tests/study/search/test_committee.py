@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagalong.learn import Task
-from tagalong.study.search import committee
 from tagalong.study.search.answers import ALL, FIRST, SECOND, Answers
 from tagalong.study.search.committee import (
     cross_fitted_rows,
@@ -124,21 +123,6 @@ def test_networks_of_the_same_size_share_the_budget() -> None:
         assert chosen in options
         assert chosen.value == min(one.value for one in options)
         assert chosen.value == pytest.approx(value(answers, chosen.members, None))
-
-
-@pytest.mark.parametrize("passes", [2, 3])
-def test_many_subsets_are_not_all_compared(monkeypatch: pytest.MonkeyPatch, passes: int) -> None:
-    losses = {}
-    for limit in (committee.MAX_SUBSETS, 3):
-        monkeypatch.setattr(committee, "MAX_SUBSETS", limit)
-        found = []
-        for seed in range(8):
-            answers = some_answers(seed)
-            chosen = select_committee(answers, 5, base_of(answers), pool=range(NETWORKS), passes=passes)
-            assert all(1 <= len(some) <= passes for some in chosen.answers)
-            found.append(value(answers, chosen.members, passes))
-        losses[limit] = float(np.mean(found))
-    assert losses[3] <= 1.02 * losses[256]
 
 
 def test_a_large_committee_with_many_passes_is_found_quickly() -> None:

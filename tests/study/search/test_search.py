@@ -42,27 +42,6 @@ def test_the_effort_is_never_exceeded_and_nothing_is_trained_twice(effort: float
     assert all(len(found.chosen[budget].networks) <= budget for budget in (2, 3))
 
 
-def test_repeating_a_search_requests_the_same_networks() -> None:
-    first, second = CountingWorld("conflict", 1), CountingWorld("conflict", 1)
-    assert search(first, [2], 15, [0, 1]).chosen == search(second, [2], 15, [0, 1]).chosen
-    assert first.trained == second.trained
-
-
-def test_every_subset_is_trained_if_the_effort_allows_it() -> None:
-    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
-    search(backend, [2], 20, [0, 1])
-    assert {(trial.tasks, trial.seed) for trial in backend.trained} >= {
-        (frozenset(some), seed) for some in ("a", "b", "c", "ab", "ac", "bc", "abc") for seed in (0, 1)
-    }
-
-
-@pytest.mark.parametrize(("effort", "seeds"), [(8.1, 1), (14.1, 2)])
-def test_networks_of_all_tasks_count_once_among_the_subsets(effort: float, seeds: int) -> None:
-    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
-    search(backend, [2], effort, range(seeds), spent=0.1)
-    assert len(backend.trained) == 7 * seeds
-
-
 def test_every_proposal_has_a_network_of_all_tasks_with_the_same_seed_to_compare_with() -> None:
     backend = CountingWorld("conflict", 0)
     search(backend, [2], 8, [0, 1, 2])
@@ -152,22 +131,7 @@ def test_diverged_networks_count_as_spent_and_are_never_retried_or_chosen(
         assert set(chosen.serves) == set(backend.tasks)
 
 
-def test_the_search_finds_the_networks_that_do_not_diverge() -> None:
-    class OnlyAllTogetherConverges(CountingWorld):
-        def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
-            results = super().find_results(jobs, what)
-            return {job: one if job.tasks == self.tasks else as_diverged(one) for job, one in results.items()}
-
-    backend = OnlyAllTogetherConverges("conflict", 0, tasks=("a", "b", "c"))
-    found = search(backend, [2], 30, [0, 1])
-    assert found.chosen[2].networks == (frozenset("abc"),)
-    assert found.chosen[2].expected == 0
-    assert len(backend.trained) == 2 + 6, "each set once, and all together with both seeds"
-
-
-@pytest.mark.parametrize(
-    ("free_width", "rounds", "width"), [(1, 12, 5), (2, 12, 5), (3, 4, 14), (1000, 4, 14), (None, 4, 14)]
-)
+@pytest.mark.parametrize(("free_width", "rounds", "width"), [(2, 12, 5), (3, 4, 14), (None, 4, 14)])
 def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
     free_width: int | None, rounds: int, width: int
 ) -> None:
@@ -188,9 +152,7 @@ def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
 
 def test_proposals_of_a_wide_round_differ_from_each_other_and_leave_no_trace() -> None:
     backend = CountingWorld("conflict", 0)
-    found = search(backend, [2], 40, [0, 1], settings=SearchSettings(rounds=2))
-    for step in found.steps:
-        assert len({trial.tasks for trial in step.results}) == len(step.results) or step is found.steps[0]
-    for step in found.steps:
-        for trial, result in step.results.items():
-            assert result == backend.find_results([result.job], "")[result.job], f"not a prediction: {trial}"
+    for step in search(backend, [2], 40, [0, 1], settings=SearchSettings(rounds=2)).steps[1:]:
+        assert len({trial.tasks for trial in step.results}) == len(step.results)
+        for result in step.results.values():
+            assert result == backend.find_results([result.job], "")[result.job], "not a prediction"

@@ -1,12 +1,9 @@
 """Solvers that find the best networks for a problem, with a bound or a proof of optimality.
 
-`choice` picks a solver: `dynamic` ("exact"), `partition` ("lp"), `columns`, `compact` ("milp") or `local_search`
-("search"). The solvers share `served_sets` (the best network for each served set), `linear_programs` (solved by HiGHS)
-and `ties`. `certificate` verifies proofs and does not depend on the solvers.
+`choice` picks a solver: `dynamic_programming` ("exact"), `compact` ("milp", an integer program for HiGHS) or
+`local_search` ("search"). They share `served_sets` (the best network for each served set) and `ties`.
 """
 
-from .certificate import Certificate as Certificate
-from .certificate import check_certificate as check_certificate
 from .choice import choose_solver as choose_solver
 from .dynamic_programming import MAX_LISTED as MAX_LISTED
 from .dynamic_programming import MAX_PAIRWISE as MAX_PAIRWISE

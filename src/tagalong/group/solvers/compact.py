@@ -7,11 +7,12 @@ as a cross-check.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import coo_matrix, hstack, vstack
 
 from ..selection_problem import (
@@ -27,11 +28,12 @@ from ..selection_problem import (
     tasks_in_mask,
     to_bit_mask,
 )
-from .linear_programs import OBJECTIVE_SCALE, integer_program
 from .local_search import solve_search
 from .served_sets import all_networks
 
 TIME_LIMIT_MESSAGE = "`time_limit` was too short to find any choice of networks; increase it"
+OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the largest score
+POLL_SECONDS = 0.05  # between calls of `stop`
 MAX_TASKS = 10  # with pairwise scores, for which all groups have to be listed
 
 
@@ -58,12 +60,18 @@ def _solve_budget(problem: SelectionProblem, budget: float, limits: Limits) -> S
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
     price = np.full(len(networks.cost), TIE_TOLERANCE / (2 * problem.n))  # eliminates networks that add nothing
-    result = integer_program(
+    options: dict[str, float] = {"mip_rel_gap": 0.0}
+    if np.isfinite(limits.deadline):
+        options["time_limit"] = max(limits.seconds_left, 0.01)
+    result = _run_stoppable(
         limits,
-        -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
-        constraints=_make_constraints(problem, networks, row, task, budget),
-        integrality=np.ones(count),
-        bounds=Bounds(0, 1),
+        lambda: milp(
+            -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
+            constraints=_make_constraints(problem, networks, row, task, budget),
+            integrality=np.ones(count),
+            bounds=Bounds(0, 1),
+            options=options,
+        ),
     )
     if result.status == 2:
         raise InfeasibleError
@@ -127,3 +135,29 @@ def _linked_variables(problem: SelectionProblem, rows: Ints, tasks: Ints) -> lis
     where = {pair: i for i, pair in enumerate(zip(rows.tolist(), tasks.tolist(), strict=True))}
     neighbors = {one: other for link in map(tasks_in_mask, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]
+
+
+def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
+    """Runs a function in a thread and polls `stop`.
+
+    HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
+    """
+    if limits.stop is None:
+        return function()
+    outcome: list[OptimizeResult | BaseException] = []
+
+    def run_function() -> None:
+        try:
+            outcome.append(function())
+        except BaseException as error:  # re-raised below
+            outcome.append(error)
+
+    worker = threading.Thread(target=run_function, daemon=True)
+    worker.start()
+    while not outcome:
+        if limits.stop():
+            raise TimeoutError("stopped before any grouping was found")
+        worker.join(POLL_SECONDS)
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..selection_problem import (
-    ROUNDING_TOLERANCE,
     TIE_TOLERANCE,
-    Bools,
     Floats,
     NetworkChoice,
     SelectionProblem,
-    Solution,
     choice_value,
     solution_value,
     tasks_in_mask,
     to_bit_mask,
 )
-from .served_sets import best_values, network_for
 
 MAX_TIES = 8  # listed per solution
 MAX_PARTIAL_CHOICES = 1_000  # partial choices to visit; if there are more, some ties are not listed
-MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets and sets of remaining tasks to visit before giving up
 
 
 class ValueTable(Protocol):
@@ -142,106 +136,3 @@ def _subsets_with_sum(values: list[float], count: int, min_value: float, start: 
             return
         for rest in _subsets_with_sum(values, count - 1, min_value - values[place], place + 1):
             yield (place, *rest)
-
-
-def break_ties(problem: SelectionProblem, networks: int, solution: Solution, members: Bools) -> Solution | None:
-    """Breaks ties between equally good choices (fewest groups, then smallest, then by name) and lists the others.
-
-    Args:
-        problem: a problem with pairwise scores.
-        networks: the maximum number of networks.
-        solution: a solution that is proven optimal.
-        members: every served set (row) that could be part of an equally good choice.
-
-    Returns:
-        The solution, or None if there are too many possible choices.
-    """
-    if len(members) > MAX_SETS:
-        return None
-    try:
-        plan = _SparseProgram(problem, members, networks)
-        everything = (1 << problem.n) - 1
-        best = plan.tables[networks][everything]
-        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE_TOLERANCE / 2)
-        left, choices = everything, []
-        for level in range(top, 0, -1):
-            if left:
-                (_, _, some), *_ = plan.continuations(left, level, plan.slack)
-                first = min(some, key=tasks_in_mask)
-                choices.append(network_for(problem, np.array(tasks_in_mask(first))))
-                left ^= first
-        chosen = tuple(choices)
-        return replace(solution, choices=chosen, ties=find_ties(problem, plan, chosen, top))
-    except _TooManySetsError:
-        return None
-
-
-class _TooManySetsError(Exception):
-    """Raised if there are too many sets of tasks to visit."""
-
-
-class _LazyValueTable:
-    """The highest value of each set of tasks with at most `networks` networks."""
-
-    def __init__(self, program: _SparseProgram, networks: int) -> None:
-        self.plan, self.networks, self.known = program, networks, {0: 0.0}
-
-    def __getitem__(self, remaining: int) -> float:
-        if remaining not in self.known and self.plan.needs_more_networks(remaining, self.networks):
-            self.known[remaining] = -np.inf
-        if remaining not in self.known:
-            self.plan.count_state()
-            below = self.plan.tables[self.networks - 1] if self.networks else None
-            some = self.plan.sets_within(remaining) if below is not None else []
-            worth = (value + below[remaining ^ serves] for serves, value in some if below is not None)
-            self.known[remaining] = max(worth, default=-np.inf)
-        return self.known[remaining]
-
-
-class _SparseProgram:
-    """A `DynamicProgram` that is restricted to some served sets and computed on demand."""
-
-    def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
-        price = TIE_TOLERANCE / (2 * problem.n**2)
-        self.slack = max(price / (4 * problem.n), problem.n * ROUNDING_TOLERANCE / 2)
-        values = best_values(problem, members, price)
-        self.by_lowest: dict[int, list[tuple[int, float]]] = {}
-        sets = [to_bit_mask(np.flatnonzero(row)) for row in members]
-        for serves, value in sorted(zip(sets, values.tolist(), strict=True)):
-            self.by_lowest.setdefault(serves & -serves, []).append((serves, value))
-        self.near = {
-            1 << task: sum(1 << i for i in np.flatnonzero(members[members[:, task]].any(axis=0)).tolist())
-            for task in range(problem.n)
-        }
-        self.tables = [_LazyValueTable(self, number) for number in range(networks + 1)]
-        self.states = 0
-
-    def count_state(self) -> None:
-        self.states += 1
-        if self.states > MAX_STATES:
-            raise _TooManySetsError
-
-    def needs_more_networks(self, remaining: int, networks: int) -> bool:
-        """Returns whether there are too few networks because too many tasks cannot be served together."""
-        number = 0
-        while remaining and number <= networks:
-            remaining &= ~self.near.get(remaining & -remaining, 0)
-            number += 1
-        return number > networks
-
-    def sets_within(self, remaining: int) -> list[tuple[int, float]]:
-        """Returns the served sets that contain only the given tasks and include the lowest one."""
-        return [entry for entry in self.by_lowest.get(remaining & -remaining, []) if not entry[0] & ~remaining]
-
-    def continuations(self, remaining: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """See `DynamicProgram.continuations` for the return value. All networks have the same cost."""
-        if not level:
-            return []
-        least, below = self.tables[level][remaining] - slack, self.tables[level - 1]
-        return [
-            (
-                0,
-                level - 1,
-                [serves for serves, value in self.sets_within(remaining) if value + below[remaining ^ serves] >= least],
-            )
-        ]

@@ -5,7 +5,6 @@ from .effort import read_effort as read_effort
 from .ensemble import BestOf as BestOf
 from .ensemble import Ensemble as Ensemble
 from .ensemble import no_average as no_average
-from .hoa_optimal import Hoa as Hoa
 from .hoa_optimal import Optimal as Optimal
 from .hoa_optimal import Oracle as Oracle
 from .method import Choice as Choice
@@ -16,10 +15,4 @@ from .method_registry import method_names as method_names
 from .method_registry import register_method as register_method
 from .mtl_stl import Combined as Combined
 from .mtl_stl import Mtl as Mtl
-from .mtl_stl import Ruled as Ruled
-from .mtl_stl import Stl as Stl
-from .mtl_stl import Wide as Wide
-from .random_groups import Random as Random
-from .tag_cs import AffinityMethod as AffinityMethod
-from .tag_cs import Cs as Cs
 from .tag_cs import Tag as Tag

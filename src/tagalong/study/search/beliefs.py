@@ -86,7 +86,6 @@ class Beliefs:
         hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
             affinities. If None, there is no prior.
         errors: the standard errors of the hints, or None if they are exact.
-        grid: the hyperparameters to average over.
     """
 
     def __init__(
@@ -94,7 +93,6 @@ class Beliefs:
         trials: TrialArrays,
         hints: Array | None = None,
         errors: Array | None = None,
-        grid: Sequence[Hyperparameters] = HYPERPARAMETER_GRID,
     ) -> None:
         self.seen, n = trials, trials.inside.shape[1]
         self._helps = None if hints is None else _standardize(hints, errors)
@@ -110,7 +108,7 @@ class Beliefs:
             )
             for j, some in enumerate(rows)
         ]
-        fits = [_Fit(parameters, self._data, hints is not None) for parameters in grid]
+        fits = [_Fit(parameters, self._data, hints is not None) for parameters in HYPERPARAMETER_GRID]
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
         self.fits = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_RELATIVE_WEIGHT]
         self._predicted: dict[bytes, tuple[Array, Array]] = {}  # every budget asks for the same sets

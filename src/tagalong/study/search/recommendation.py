@@ -195,9 +195,9 @@ def serving_rows(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
     return best
 
 
-def _promising_rows(values: Array, count: int = 3) -> NDArray[np.intp]:
+def _promising_rows(values: Array) -> NDArray[np.intp]:
     gains = np.minimum(values - values[0], 0).sum(1)
-    return np.argsort(gains, kind="stable")[:count]
+    return np.argsort(gains, kind="stable")[:3]
 
 
 def _sum_of_lowest(values: Array, rows: tuple[int, ...]) -> float:
