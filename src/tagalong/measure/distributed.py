@@ -30,14 +30,15 @@ class Replicas:
     Args:
         group: The process group, or None for a single process.
         device: The device used for communication.
+        copies: How many ranks hold each part of the parameters, if they are sharded.
 
     Attributes:
         group: The process group, or None for a single process.
         alone: Whether there is only one rank.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu") -> None:
-        self.group, self._device = group, torch.device(device)
+    def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu", *, copies: int = 1) -> None:
+        self.group, self._device, self._copies = group, torch.device(device), copies
         self.size = 1 if group is None else dist.get_world_size(group)
         self.alone = self.size == 1
 
@@ -49,6 +50,14 @@ class Replicas:
         self.sum_in_place(flat)
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
+
+    def sum_of_parts(self, value: Tensor) -> Tensor:
+        """Sums what each rank has computed from its part of sharded parameters."""
+        if self.alone:
+            return value
+        message = value.to(self._device, copy=True)
+        self.sum_in_place(message)
+        return message.to(value.device) / self._copies
 
     def sum_in_place(self, message: Tensor) -> None:
         """Sums one contiguous tensor over ranks, in place."""

@@ -21,6 +21,7 @@ from .distributed import Replicas
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
+from .sharding import is_sharded
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 from .task_closures import ReplayableTasks, TaskFunctions
 
@@ -151,6 +152,12 @@ def make_setup(
         **rest,
     )
     _check_update(setup)
+    if estimators and any(map(is_sharded, setup.parameters)):
+        raise InvalidInput(
+            "shared",
+            "contains sharded parameters (FSDP), for which only estimator='streaming' works",
+            hint="measure on an unsharded replica, or use DistributedDataParallel",
+        )
     return setup
 
 
@@ -304,9 +311,9 @@ def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
     if isinstance(parameter, UninitializedParameter):
         lazy = "contains a lazy parameter that is not initialized"
         yield InvalidInput("shared", lazy, hint="run the model once before creating the meter")
-    if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
-        expected = "contains sharded parameters (FSDP), which the meter does not support"
-        hint = "measure on an unsharded replica, or use DistributedDataParallel"
+    if getattr(parameter, "_fsdp_flattened", False):
+        expected = "contains flattened parameters (FSDP1), which the meter does not support"
+        hint = "use fully_shard (FSDP2) with estimator='streaming', or DistributedDataParallel"
         yield InvalidInput("shared", expected, hint=hint)
 
 
