@@ -39,15 +39,16 @@ def compare(x: NDArray[np.float64], y: dict[str, NDArray[np.float64]], folder: P
     return results.best()
 
 
-folder = Path(sys.argv[1])
-x = np.random.default_rng(0).normal(size=(200, 4))
-y = {"a": x[:, :2].sum(1), "b": x[:, 0] - x[:, 1], "c": x[:, 2:].sum(1)}
-affinity = measure(torch.tensor(x, dtype=torch.float32), {task: torch.tensor(v).float() for task, v in y.items()})
-matrix: NDArray[np.float64] = affinity.mean
-grouping: Grouping = select_groups(affinity, budget=2, max_size=2)
-groups: list[list[str]] = [sorted(group.serves) for group in grouping.groups]
-best = compare(x, y, folder)
-best.save(folder / "deployed")
-answers: dict[str, NDArray[np.generic]] = best.predict(x[:5])
-repeated = Best.load(folder / "deployed").predict(x[:5])
-print(matrix.shape, groups, all((repeated[task] == answers[task]).all() for task in y))
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    x = np.random.default_rng(0).normal(size=(200, 4))
+    y = {"a": x[:, :2].sum(1), "b": x[:, 0] - x[:, 1], "c": x[:, 2:].sum(1)}
+    affinity = measure(torch.tensor(x, dtype=torch.float32), {task: torch.tensor(v).float() for task, v in y.items()})
+    matrix: NDArray[np.float64] = affinity.mean
+    grouping: Grouping = select_groups(affinity, budget=2, max_size=2)
+    groups: list[list[str]] = [sorted(group.serves) for group in grouping.groups]
+    best = compare(x, y, folder)
+    best.save(folder / "deployed")
+    answers: dict[str, NDArray[np.generic]] = best.predict(x[:5])
+    repeated = Best.load(folder / "deployed").predict(x[:5])
+    print(matrix.shape, groups, all((repeated[task] == answers[task]).all() for task in y))

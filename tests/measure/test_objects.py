@@ -2,15 +2,16 @@
 
 import collections
 import functools
-import itertools
+import importlib
 import random
 import sys
-import tempfile
 import threading
+import tracemalloc
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from small import TwoLayers, comparable, regression
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure import ClosureError
+from tagalong.measure import ClosureError, objects
 
 Losses = dict[str, Tensor]
 
@@ -41,16 +42,6 @@ class Counted(dict[str, int]):
     def change(self) -> None:
         self.calls += 1
         self["calls"] = self.calls
-
-
-class Slotted:
-    __slots__ = ("later", "value")
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def change(self) -> None:
-        self.value = self.later = self.value + 1
 
 
 @dataclass(frozen=True)
@@ -75,6 +66,10 @@ class Kind(NamedTuple):
     look: Callable[[Any], Any] = comparable
 
 
+def parameters_of(module: nn.Module) -> Any:
+    return comparable([p.detach() for p in module.parameters()])
+
+
 KINDS: dict[str, Kind] = {
     "list": Kind(list, lambda x: x.append({"step": len(x)})),
     "nested": Kind(lambda: {"a": {"b": [0]}}, lambda x: x["a"]["b"].append(1)),
@@ -84,17 +79,34 @@ KINDS: dict[str, Kind] = {
     ),
     "default": Kind(lambda: defaultdict(list), lambda x: x["new"].append(1)),
     "counter": Kind(collections.Counter, lambda x: x.update(["x"])),
-    "deque": Kind(lambda: deque([7, 8, 9], maxlen=3), lambda x: x.append(x[-1] + 1)),
-    "set": Kind(lambda: {0}, lambda x: x.add(len(x))),
-    "bytes": Kind(bytearray, lambda x: x.extend(b"1")),
     "array": Kind(lambda: np.zeros(3), lambda x: np.add(x, 1, out=x)),
     "tensor": Kind(lambda: torch.zeros(3), lambda x: x.add_(1)),
     "strided tensor": Kind(lambda: torch.zeros(3, 4).t(), lambda x: x[1].add_(1)),
     "tensor by data": Kind(lambda: torch.zeros(3), lambda x: x.data.add_(1)),
     "large tensor": Kind(lambda: torch.zeros(100_000), lambda x: x[5].add_(1)),
+    "large tensor by data": Kind(lambda: torch.zeros(100_000), lambda x: x.data[5].add_(1)),
+    "large array": Kind(lambda: np.zeros(100_000), lambda x: np.add(x[5:6], 1, out=x[5:6])),
+    "tensor by data in a list": Kind(lambda: [torch.zeros(3)], lambda x: x[0].data.add_(1)),
+    "tensor whose data is replaced": Kind(
+        lambda: {"a": torch.zeros(3)}, lambda x: setattr(x["a"], "data", x["a"].data + 1)
+    ),
+    "attribute of a parameter": Kind(
+        lambda: nn.Parameter(torch.zeros(3)), lambda x: setattr(x, "n", getattr(x, "n", 0) + 1), lambda x: x.n
+    ),
+    "gradient of an input": Kind(
+        lambda: torch.zeros(3).requires_grad_(), lambda x: x.sum().backward(), lambda x: comparable(x.grad)
+    ),
+    "frozen copy": Kind(
+        lambda: nn.Linear(2, 2).requires_grad_(False), lambda x: [p.add_(1) for p in x.parameters()], parameters_of
+    ),
+    "frozen copy by data": Kind(
+        lambda: nn.Linear(2, 2).requires_grad_(False), lambda x: [p.data.add_(1) for p in x.parameters()], parameters_of
+    ),
+    "parts of a module": Kind(
+        nn.ModuleList, lambda x: (x.append(nn.Identity()), x.register_buffer(f"b{len(x)}", torch.zeros(1))), repr
+    ),
     "attribute": Kind(lambda: types.SimpleNamespace(x=0), lambda x: setattr(x, "x", f"{x.x}1"), vars),
     "dict with attributes": Kind(Counted, Counted.change, lambda x: (dict(x), x.calls)),
-    "slots": Kind(Slotted, Slotted.change, lambda x: (x.value, x.later)),
     "frozen": Kind(Frozen, lambda x: x.values.append(1), lambda x: x.values),
     "itself": Kind(Itself, Itself.change, lambda x: (x.itself is x, x.number, x.added)),
     "torch generator": Kind(
@@ -109,7 +121,10 @@ KINDS: dict[str, Kind] = {
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_object_is_as_without_a_meter(name: str) -> None:
     kind = KINDS[name]
-    plain, record = kind.make(), kind.make()
+    torch.manual_seed(0)
+    plain = kind.make()
+    torch.manual_seed(0)
+    record = kind.make()
     for _ in range(3):
         kind.change(plain)
     model, losses = regression()
@@ -183,18 +198,15 @@ def test_features_kept_for_an_extra_loss_are_those_of_the_training_run(where: st
 
 # What cannot be put back, and what changes it.
 SOURCES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "list iterator": (lambda: iter([1, 2, 3]), next),
-    "count": (itertools.count, next),
-    "generator": (lambda: (number for number in range(9)), next),
-    "zip": (lambda: zip([1, 2, 3], "abc", strict=True), next),
-    "cycle": (lambda: itertools.cycle([1, 2, 3]), next),
-    "data loader": (lambda: iter(torch.utils.data.DataLoader(torch.zeros(9, 1))), next),
-    "file": (tempfile.TemporaryFile, lambda file: file.write(b"x")),
+    "iterator": (lambda: iter([1, 2, 3]), next),
+    "set": (lambda: {0}, lambda numbers: numbers.add(len(numbers))),
+    "deque": (lambda: deque([7, 8, 9], maxlen=3), lambda numbers: numbers.append(numbers[-1] + 1)),
     "large tensor": (lambda: torch.zeros(1000), lambda tensor: tensor.add_(1)),
     "large array": (lambda: np.zeros(1000), lambda array: np.add(array, 1, out=array)),
-    "large list": (lambda: [0] * 1000, lambda numbers: numbers.append(1)),
-    "parameter": (lambda: torch.zeros(3, requires_grad=True), lambda p: p.detach().add_(1)),
-    "gradient": (lambda: torch.zeros(3, requires_grad=True), lambda p: p.sum().backward()),
+    "long list": (lambda: [0] * 200_000, lambda numbers: numbers.append(1)),
+    "parameter": (lambda: nn.Parameter(torch.zeros(3)), lambda p: p.detach().add_(1)),
+    "gradient": (lambda: nn.Parameter(torch.zeros(3)), lambda p: p.sum().backward()),
+    "trained copy": (lambda: nn.Linear(2, 2), lambda module: module.weight.data.mul_(0.9)),
 }
 
 
@@ -210,13 +222,11 @@ def test_what_cannot_be_put_back_is_refused_by_its_name(kind: str) -> None:
 
     with pytest.raises(ClosureError, match=r"`self\.losses_of\['a'\]\.record"):
         AffinityMeter(model.encoder, lr=0.1, state_memory=4096)(closure)
-    if kind == "file":
-        self.losses_of["a"].record.close()
 
 
 def test_what_does_not_change_is_not_refused() -> None:
     model, losses = regression()
-    unused = [iter([1]), torch.zeros(10_000), np.zeros(10_000), itertools.count(), torch.zeros(2, requires_grad=True)]
+    unused = [iter([1]), torch.zeros(10_000), np.zeros(10_000), {1}, torch.zeros(2, requires_grad=True)]
     measured(lambda: losses() if unused else {}, model, state_memory=0)
 
 
@@ -268,9 +278,9 @@ def test_closures_of_every_form_are_searched() -> None:
 
 
 def test_a_large_structure_is_searched_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagalong.measure.objects.MAX_OBJECTS", 200)
+    monkeypatch.setattr("tagalong.measure.objects.MAX_OBJECTS", 500)
     model, losses = regression()
-    near, many = [0], [[[0]] for _ in range(500)]
+    near, many = [0], [[[0]] for _ in range(900)]
 
     def closure() -> Losses:
         near[0] += 1
@@ -302,3 +312,75 @@ def test_a_module_outside_the_model_that_only_counts_is_restored() -> None:
     plain = sum(losses()["a"].float() for _ in range(2))
     measured(closure, model, calls=2, model=model)
     torch.testing.assert_close(metric.total, plain.detach())  # type: ignore[union-attr]
+
+
+def calls_in_a_measured_call(records: int) -> int:
+    """Returns how many functions a measured call runs with a data set of so many records in reach."""
+    model, losses = regression()
+    data = {"names": [f"{number}" for number in range(records)], "rows": [[float(number)] for number in range(records)]}
+    data["table"] = np.zeros((records, 100))
+    meter, counts = AffinityMeter(model.encoder, lr=0.1, every=1), [0]
+    closure = lambda: losses() if data else {}  # noqa: E731
+    meter(closure)
+    sys.setprofile(lambda *_: counts.__setitem__(0, counts[0] + 1))
+    try:
+        meter(closure)
+    finally:
+        sys.setprofile(None)
+    return counts[0]
+
+
+def test_the_cost_of_a_measured_call_does_not_grow_with_the_data_in_reach() -> None:
+    assert calls_in_a_measured_call(20_000) == calls_in_a_measured_call(2000)
+
+
+def test_large_data_is_copied_only_in_calls_that_verify() -> None:
+    model, losses = regression()
+    data = {"array": np.zeros((1000, 1000)), "tensor": torch.zeros(1000, 1000)}
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    closure = lambda: losses() if data else {}  # noqa: E731
+    meter(closure)
+    tracemalloc.start()
+    try:
+        meter(closure)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_changes_for_the_first_time_later_skips_one_measurement() -> None:
+    model, losses = regression()
+    bank, calls = torch.zeros(100_000), [0]
+
+    def closure() -> Losses:
+        calls[0] += 1
+        if calls[0] > 3:
+            bank[5] += 1
+        return losses()
+
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    for _ in range(3):
+        meter(closure)
+    with pytest.warns(UserWarning, match="bank"):
+        meter(closure)
+    for _ in range(2):
+        meter(closure)
+    assert meter.measured == 5
+    assert (calls, bank[5].item(), bank.sum().item()) == ([6], 3.0, 3.0)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_installed_packages_are_told_from_own_code_wherever_they_are(
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of an own module are restored; those of a library are left alone."""
+    (tmp_path / "counting_module.py").write_text("calls = 0\n\ndef count():\n    global calls\n    calls += 1\n")
+    if installed:
+        (tmp_path / "counting_module-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "counting_module", raising=False)
+    counting = importlib.import_module("counting_module")
+    objects.is_library.cache_clear()
+    model, losses = regression()
+    measured(lambda: (counting.count(), losses())[1], model, calls=1)
+    assert (counting.calls > 1) if installed else (counting.calls == 1)

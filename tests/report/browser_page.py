@@ -12,19 +12,14 @@ class BrowserPage:
 
     def __init__(self, browser: Any, file: Path, **context: Any) -> None:
         self.complaints: list[str] = []
-        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context})
-        self.page = self.context.new_page()
+        self.page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **context})
         self.page.on("console", lambda message: self.complaints.append(f"console: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", self._record_request)
-        self.file = file
+        self.page.on("request", lambda request: self.complaints.append(f"request: {request.url}"))
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("html[data-ready]")
-
-    def _record_request(self, request: Any) -> None:
-        if request.url != self.file.as_uri():
-            self.complaints.append(f"request: {request.url}")
+        self.complaints.remove(f"request: {file.as_uri()}")
 
     def drawn_plot(self, name: str) -> Any:
         """Scrolls to the plot with this id and returns it once it is drawn."""

@@ -28,5 +28,5 @@ def open_page(browser: Any) -> Iterator[Callable[..., BrowserPage]]:
 
     yield open_file
     for page in opened:
-        page.context.close()
+        page.page.close()
     assert [complaint for page in opened for complaint in page.complaints] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tagalong import Affinity, Grouping, select_groups
+from tagalong import Affinity, select_groups
 from tagalong.group import Group, Taught
 from tagalong.study import Cost, LateNetworks, Learning, ProblemInfo, Record, Results, RowNoise, Score
 
@@ -35,7 +35,9 @@ def make_run(
     n = len(tasks)
     quick = {"solver": "search", "resamples": 0, "time_limit": 0.1} if n > 12 else {}
     groupings = {k: select_groups(affinity, k, **quick) for k in (range(1, n + 1) if n > 12 else budgets)}
-    write_groupings(folder, groupings)
+    found = [{"method": "tag", "budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
+    document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
+    (folder / "groupings.json").write_text(json.dumps(document))
     records = [*_records("mtl", None, (Group(tasks, tasks),), 0.0, tasks)]
     records += _records("stl", None, tuple(Group([t], [t]) for t in tasks), 0.02, tasks)
     for k in budgets:
@@ -172,12 +174,6 @@ def fake_affinity(tasks: Sequence[str], steps: int) -> Affinity:
     history = np.where(friends, 2e-3, -1e-3) + rng.normal(size=(steps, n, n)) * 3e-3 + 2e-2 * np.eye(n)
     settings = {"estimator": "lookahead", "update": "sgd"}
     return Affinity.from_history(history, tasks, 10 * np.arange(steps), settings=settings)
-
-
-def write_groupings(folder: Path, groupings: dict[int, Grouping]) -> None:
-    found = [{"method": "tag", "budget": k, "grouping": g.to_document()} for k, g in groupings.items()]
-    document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
-    (folder / "groupings.json").write_text(json.dumps(document))
 
 
 def _records(

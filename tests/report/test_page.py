@@ -16,14 +16,13 @@ from browser_page import HOSTILE
 from fake_run import make_run, make_taught_run
 
 from tagalong import Affinity
-from tagalong.group import Group, select_groups_by_budget
+from tagalong.group import select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
 from tagalong.study import Cost, LateNetworks, Learning, Results, RowNoise, Score, read_run
 
 ABC = ["a", "b", "c"]
-LEARNT = "Was everything learnt, and for long enough?"
 
 
 def data_of(page: Path) -> dict:
@@ -57,8 +56,8 @@ def test_the_page_has_all_sections_and_says_how_it_was_obtained(hostile_page: Pa
     elements = elements_of(hostile_page)
     sections = "measured networks affinity time budget worth search reading care obtained"
     assert [name for name in sections.split() if f'id="{name}"' not in elements] == []
-    for words in ("--targets 'a b,c'", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "drawn at random", "is_male"):
-        assert words in text_of(hostile_page), words
+    settings = ("--targets 'a b,c'", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "drawn at random", "is_male")
+    assert [words for words in settings if words not in text_of(hostile_page)] == []
 
 
 def test_the_page_states_the_networks_the_recipe_and_copies_separately(taught: tuple[Results, Path]) -> None:
@@ -67,7 +66,6 @@ def test_the_page_states_the_networks_the_recipe_and_copies_separately(taught: t
     top, _, evidence = text_of(page).partition("The evidence")
     for change in (verdict.networks, verdict.recipe, verdict.change_from_copies, verdict.networks_from_copies):
         numbers = [format_percent(value) for value in (change.estimate, change.low, change.high)]
-        assert 'aria-label="' in elements
         assert "{}%, {} to {}%".format(*numbers) in html.unescape(elements)
         assert f"{-100 * change.estimate:.1f}% lower" in top
     assert "1 of 18 networks" in top
@@ -115,7 +113,7 @@ def test_the_headline_says_whether_everything_was_learnt(
     learning = Learning(p_values, {} if late is None else {("mtl", None): late})
     Results(made.records, problem=made.problem, noise=made.noise, learning=learning).save(tmp_path)
     page = write_report(tmp_path)
-    assert f"{LEARNT} {answer}" in text_of(page)
+    assert f"Was everything learnt, and for long enough? {answer}" in text_of(page)
     assert ('id="measured"' in elements_of(page)) == (p_value != 0.7)
 
 
@@ -127,8 +125,7 @@ def test_many_unlearnt_tasks_are_counted_at_the_top(tmp_path: Path) -> None:
     page = write_report(tmp_path)
     top = text_of(page).partition("The evidence")[0]
     assert "14 of 16 tasks" in top
-    assert "t13" in top
-    assert "t14" not in top
+    assert re.findall(r"t\d\d", top) == tasks[2:14], "the first twelve of them are named"
     names = re.findall(r'data-choice="(.*?)"', elements_of(page))
     assert names == ["1 network", "2 networks", "3 networks (recommended)"], "large budgets are not listed"
 
@@ -160,40 +157,13 @@ def test_measured_budgets_show_what_each_further_network_buys(taught: tuple[Resu
 
 
 def test_a_committee_shows_who_answers_what_and_who_was_taught(taught: tuple[Results, Path]) -> None:
+    choices = re.findall(r'data-choice="([^"]*)"( data-recommended)?', elements_of(taught[1]))
+    assert choices == [("1 network", ""), ("2 networks", ""), ("3 networks (recommended)", " data-recommended")]
     cards = text_of(taught[1]).partition("3 networks (recommended)")[2]
     student, _, plain = re.split(r"Network \d ", cards)[1:4]
-    for words in ("50% from labels", "3 teachers", "1 mixture", "on all 4 tasks", "answers age <b> ill noise"):
-        assert words in student, words
+    learning = ("50% from labels", "3 teachers", "1 mixture", "on all 4 tasks", "answers age <b> ill noise")
+    assert [words for words in learning if words not in student] == []
     assert "answers age trained only to help: <b>" in plain
-
-
-def test_the_best_networks_of_every_budget_can_be_chosen(taught: tuple[Results, Path]) -> None:
-    elements, names = elements_of(taught[1]), ["1 network", "2 networks", "3 networks (recommended)"]
-    assert re.findall(r'data-choice="(.*?)"', elements) == names
-    assert re.findall(r'data-choice="([^"]*)" data-recommended', elements) == names[2:]
-
-
-@pytest.mark.parametrize(
-    ("kinds", "average"),
-    [
-        (("regression", "regression", "binary"), "their values or the mean of their probabilities"),
-        (("custom", "custom", "custom"), "the average that the task defines"),
-    ],
-)
-def test_the_page_says_how_answers_are_averaged(tmp_path: Path, kinds: tuple[str, ...], average: str) -> None:
-    made = make_taught_run(tmp_path, ABC)
-    problem = replace(made.problem, kinds=dict(zip("abc", kinds, strict=True)))
-    Results(made.records, problem=problem, noise=made.row_noise).save(tmp_path)
-    assert average in text_of(write_report(tmp_path))
-
-
-def test_tabm_networks_are_named(tmp_path: Path) -> None:
-    made = make_taught_run(tmp_path, ABC)
-    tabm = Group("abc", "abc", network="tabm")
-    groups = (tabm, replace(tabm, copy=1), Group("abc", "abc", copy=2))
-    records = [replace(record, groups=groups) if record.label == ("auto", 3) else record for record in made.records]
-    Results(records, problem=made.problem, noise=made.row_noise, settings=made.settings).save(tmp_path)
-    assert "two of them TabM networks" in text_of(write_report(tmp_path))
 
 
 # Groups by affinity --------------------------------------------------------------------------------------------------
@@ -243,21 +213,21 @@ def test_the_page_shows_how_auto_searched(tmp_path: Path) -> None:
     made.settings["decisions"]["auto"]["one_network_per_task"] = "the rows are read from files"
     made.save(tmp_path)
     page = write_report(tmp_path)
-    for words in ("2.1 of 2.5 trainings", "6.4%", "b 0 −10.0%", "the rows are read from files"):
-        assert words in text_of(page), words
+    words = ("2.1 of 2.5 trainings", "6.4%", "b 0 −10.0%", "the rows are read from files")
+    assert [part for part in words if part not in text_of(page)] == []
     lines = data_of(page)["search"]["data"]
     assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2
 
 
 def test_the_page_shows_what_averaging_and_teaching_brought(taught: tuple[Results, Path]) -> None:
     shown = text_of(taught[1]).partition("How auto searched")[2]
-    for words in (
+    rows = (
         "1 −2.0% −6.0% −5.0% −6.0 ± 1.0% 2 −4.0% −8.0% −7.0% −8.0 ± 1.0% 3 −6.0% −10.0% −13.0% −13.0 ± 1.0%",
         "answers 2 −15.0% −20.0%",  # alone, they have losses of 0.8 and 0.9, and the copies 0.9 and 1.1
         "1 −30.0% −30.0%",
         "3.1 age, <b> some tasks 1 −10.0%",
-    ):
-        assert words in shown, words
+    )
+    assert [row for row in rows if row not in shown] == []
     used = re.findall(r'<td class="best">(.*?)</td>', taught[1].read_text(encoding="utf-8"))
     assert used == ["−6.0%", "−8.0%", "−13.0%"]
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., BrowserPage]
 PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
-REFUSE = "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }"
+REFUSE = "navigator.clipboard.writeText = () => Promise.reject(new Error('refused'));"
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
@@ -44,13 +44,8 @@ def test_every_plot_is_drawn_without_moving_anything(hostile_page: Path, open_pa
     for name in PLOTS:
         assert opened.drawn_plot(name).bounding_box()["height"] > 200
     assert opened.page.evaluate(places) == before
-
-
-def test_hostile_names_are_shown_as_text(hostile_page: Path, open_page: OpenPage) -> None:
-    opened = open_page(hostile_page)
-    show_everything(opened)
     shown = opened.page.locator("body").inner_text()
-    assert [name for name in HOSTILE if name not in shown] == []
+    assert [name for name in HOSTILE if name not in shown] == [], "names are shown as they are"
     assert opened.page.locator("main img, main script, main b").count() == 0
 
 
@@ -124,7 +119,7 @@ def test_the_slider_changes_the_groups(hostile_page: Path, open_page: OpenPage) 
     assert cards.count() == 3
 
 
-def test_the_heat_map_shows_values_and_other_averages_and_estimators(hostile_page: Path, open_page: OpenPage) -> None:
+def test_plots_show_values_other_averages_estimators_and_tasks(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page)
     heatmap = opened.drawn_plot("heatmap")
     box = heatmap.locator(".nsewdrag").bounding_box()
@@ -137,10 +132,6 @@ def test_the_heat_map_shows_values_and_other_averages_and_estimators(hostile_pag
     trimmed = numbers.all_text_contents()
     opened.page.get_by_label("cosine of gradients").check(force=True)
     assert before != trimmed != numbers.all_text_contents()
-
-
-def test_a_task_can_be_chosen_over_time(hostile_page: Path, open_page: OpenPage) -> None:
-    opened = open_page(hostile_page)
     legend = opened.drawn_plot("over-time").locator(".legendtext")
     assert HOSTILE[2] in legend.all_text_contents()
     opened.page.locator("#time-task").select_option(label=HOSTILE[2])
@@ -168,17 +159,22 @@ def test_networks_of_another_budget_can_be_chosen_by_keyboard(taught_page: Path,
         page.keyboard.press("ArrowLeft")
 
 
-@pytest.mark.parametrize("clipboard", ["available", "refused", "missing", "impossible"])
-def test_code_can_be_copied_or_is_selected(taught_page: Path, open_page: OpenPage, clipboard: str) -> None:
+@pytest.mark.parametrize(
+    ("clipboard", "said", "copied"),
+    [
+        ("", "Copied.", "navigator.clipboard.readText()"),
+        (REFUSE, "Copied.", "navigator.clipboard.readText()"),
+        ("Object.defineProperty(navigator, 'clipboard', { value: undefined })", "Copied.", None),
+        (f"{REFUSE} document.execCommand = () => false;", "Selected;", "getSelection().toString()"),
+    ],
+    ids=["available", "refused", "missing", "impossible"],
+)
+def test_code_can_be_copied_or_is_selected(
+    taught_page: Path, open_page: OpenPage, clipboard: str, said: str, copied: str | None
+) -> None:
     page = open_page(taught_page, permissions=["clipboard-read", "clipboard-write"]).page
-    if clipboard in ("refused", "impossible"):
-        page.evaluate(REFUSE)
-    if clipboard == "impossible":
-        page.evaluate("() => { document.execCommand = () => false; }")
-    if clipboard == "missing":
-        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate(f"() => {{ {clipboard} }}")
     page.get_by_role("button", name="Copy the commands").press("Enter")
-    page.get_by_text("Selected;" if clipboard == "impossible" else "Copied.").wait_for()
-    copied = "getSelection().toString()" if clipboard == "impossible" else "navigator.clipboard.readText()"
-    if clipboard != "missing":
+    page.get_by_text(said).wait_for()
+    if copied:
         assert page.evaluate(copied) == page.locator("#repeat-commands").text_content()

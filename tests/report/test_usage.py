@@ -20,14 +20,9 @@ def code_on(page: Path, identifier: str) -> str:
     return html.unescape(found[1])
 
 
-@pytest.fixture
-def rows() -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(60, 3)).round(3)
-
-
-def make_problem(kind: str, rows: np.ndarray, folder: Path) -> Problem:
+def make_problem(kind: str, folder: Path) -> Problem:
     """A table or an array with two tasks, and a file of new rows next to it."""
-    recipe = Recipe(epochs=1)
+    recipe, rows = Recipe(epochs=1), np.random.default_rng(0).normal(size=(60, 3)).round(3)
     if kind == "array":
         np.save(folder / "new.npy", rows[:5, :1])
         tasks = [Task(name, kind="regression") for name in ("b", "c")]
@@ -38,12 +33,10 @@ def make_problem(kind: str, rows: np.ndarray, folder: Path) -> Problem:
 
 
 @pytest.mark.parametrize("kind", ["table", "array"])
-def test_the_code_on_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: np.ndarray, kind: str
-) -> None:
+def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "runs/it's mine"
-    Study(make_problem(kind, rows, tmp_path), folder).run(methods=["mtl"], seeds=1)
+    Study(make_problem(kind, tmp_path), folder).run(methods=["mtl"], seeds=1)
     page = tmp_path / folder / "report.html"
     names: dict = {}
     exec(code_on(page, "use-python"), names)

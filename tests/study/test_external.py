@@ -73,6 +73,12 @@ def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: P
     assert later.results().records == whole.results().records
 
 
+def test_a_study_without_a_plan_compares_the_default_methods() -> None:
+    study = ExternalStudy(TASKS)
+    tell_all(study)
+    assert {record.method for record in study.results().records} == {"mtl", "stl", "hoa"}
+
+
 def test_a_folder_belongs_to_one_plan(tmp_path: Path) -> None:
     planned_study(tmp_path)
     with pytest.raises(InvalidInput, match="found a different plan in"):

@@ -194,6 +194,12 @@ def test_random_covers_are_equally_likely_and_serve_every_task_once():
     assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
 
 
+def test_random_over_covers_trains_overlapping_groups(five):
+    decision, (record,) = decide(five, "random", budgets=(2,), seeds=(0,), options={"random": {"overlap": True}})
+    assert any(group.helpers for group in decision.choices[2, 0].groups)
+    assert record.test.keys() == set("abcde")
+
+
 def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
     _, plain = decide(five, "hoa", budgets=(2,), seeds=(0,))
     _, (record,) = decide(five, "hoa+uw", budgets=(2,), seeds=(0,))

@@ -388,5 +388,5 @@ def test_no_change_or_interval_is_shown_as_infinite(tmp_path: Path, losses: list
     verdict = found.verdict()
     assert (verdict.worth_it, verdict.low, verdict.high) == (False, None, None)
     page = write_report(found.save(tmp_path).parent).read_text(encoding="utf-8").partition("<script")[0]
-    for text in (str(found), json.dumps(verdict.to_document(), allow_nan=False), page):
+    for text in (str(found), found._repr_html_(), json.dumps(verdict.to_document(), allow_nan=False), page):
         assert not re.search("(inf|nan)%", text)

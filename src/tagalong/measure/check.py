@@ -17,9 +17,9 @@ from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import gradient_bytes
 from .history import unconnected_pairs
-from .isolation import RandomState, Replayer, without_caches
+from .isolation import Replayer, without_caches
 from .measurement import Measurement
-from .objects import MAX_OBJECTS
+from .objects import MAX_OBJECTS, ClosureState
 from .schedules import Schedule
 from .setup import Setup
 from .task_closures import ReplayableTasks, TaskFunctions, require_single_process
@@ -79,7 +79,7 @@ def dry_step(
         raise_closure_problems(
             ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
         )
-    replicas, randomness = setup.replicas(wrapper), RandomState()  # fetching batches may change the random state
+    replicas, randomness = setup.replicas(wrapper), ClosureState(0)  # fetching batches may change the random state
     if isinstance(closure, TaskFunctions):
         require_single_process(replicas)
     main, held_out_closure = setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper), None
@@ -99,7 +99,7 @@ def dry_step(
             if held_out_closure is not None:
                 held_out_closure.restore_start()
             main.restore_start()
-            randomness.restore()
+            randomness.restore(randomness.start)
     return _summary(setup, names, touched, notes, main, ratio, schedule, step.gradients)
 
 
@@ -203,7 +203,7 @@ def _summary(
     gradients: int,
 ) -> Check:
     parameters = setup.trainable()
-    names = _parameter_names(parameters, main.modules())
+    names = _parameter_names(parameters, [*main.modules(), *main.state.reached_modules()])
     number = {id(p): i for i, p in enumerate(setup.parameters)}
     shared = {
         names[id(p)][0]: (tuple(p.shape), tuple(t for t in tasks if number[id(p)] in touched.get(t, ())))
@@ -214,7 +214,7 @@ def _summary(
         shared,
         tuple(unconnected_pairs(touched)),
         (*_notes(setup, parameters, names, shared, tasks, touched), *_closure_notes(main), *notes),
-        _extra_memory(setup, parameters, gradients) + 2 * main.copied_bytes,
+        _extra_memory(setup, parameters, gradients) + 2 * main.state.copied,
         ratio,
         overhead=schedule.overhead(ratio),
     )
@@ -262,7 +262,7 @@ def _notes(
 
 
 def _closure_notes(main: ReplayableClosure) -> Iterable[str]:
-    if main.truncated:
+    if main.state.truncated:
         yield f"the closure reaches more than {MAX_OBJECTS} objects; changes to those farthest from it are not undone"
 
 

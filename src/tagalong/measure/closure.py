@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from numbers import Real
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from .isolation import ModuleState, RandomState, Replayer, WriteDetector, has_compiled_modules, save_used_modules
-from .objects import STATE_MEMORY, ObjectState
+from .isolation import Replayer, has_compiled_modules, save_called_modules
+from .objects import ClosureState
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -63,17 +64,14 @@ class ReplayableClosure:
         what: The name of the closure in messages.
         returned: The return value of the closure, unchanged.
         losses: The losses in the return value.
-        written: Names of parameters that the closure modified and that cannot be restored.
-        changed: Names and kinds of other objects that the closure changed and that cannot be restored.
-        lazy: Names of parameters that were uninitialized before the first run.
+        changed: What the closure changed and cannot be restored.
+        state: The state of what the closure reaches.
         start_nr: Autograd's sequence number just before the first run.
     """
 
     returned: Any
     losses: TaskLosses
-    written: list[str]
-    changed: list[tuple[str, str]]
-    lazy: list[str]
+    changed: list[str]
 
     def __init__(
         self,
@@ -84,32 +82,29 @@ class ReplayableClosure:
         *,
         graph: bool = True,
         verify: bool = True,
-        state_memory: float = STATE_MEMORY,
+        state_memory: float,
         functions: Sequence[Callable[..., Any]] | None = None,
     ) -> None:
         self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
-        self._writes = WriteDetector() if verify else None
-        objects = ObjectState(state_memory)
+        self.state = ClosureState(state_memory, replayer.constants, verify=verify)
         for function in [closure] if functions is None else functions:
-            objects.add_closure(function)
-        self._modules, self._randomness = ModuleState(objects, self._writes), RandomState()
+            if isinstance(function, MethodType):
+                self.state.add(function.__self__, "self")
+            self.state.add(function, "closure" if isinstance(function, FunctionType) else "self")
         for model in models:
-            self._modules.add(model)
+            self.state.add_module(model)
         self._watch = not models
 
     def run(self) -> None:
         """Runs the closure for the first time. Call `save_end` afterward."""
         self.start_nr = _autograd_sequence_nr()
         # Without `model`, the modules that the closure calls are detected as they are called.
-        with save_used_modules(self._modules) if self._watch else nullcontext():
+        with save_called_modules(self.state) if self._watch else nullcontext():
             self.returned = self._closure() if self._graph else self._rerun()
 
     def save_end(self) -> None:
         """Saves the state after the first run, and reads the losses."""
-        self.written = [] if self._writes is None else self._writes.written_names()
-        self.lazy = [] if self._writes is None else self._writes.lazy
-        self.changed = self._modules.objects.changes(p for module in self.modules() for p in module.parameters())
-        self._modules_after, self._randomness_after = self._modules.snapshot(), RandomState()
+        self.changed = self.state.save_end()
         self.losses = TaskLosses.read(self.returned, self.what)
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
@@ -121,17 +116,15 @@ class ReplayableClosure:
         return TaskLosses.read(self._rerun(), self.what)
 
     def _rerun(self) -> Any:
-        return self._replayer.run(self._closure, self._modules, self._randomness)
+        return self._replayer.run(self._closure, self.state)
 
     def restore_start(self) -> None:
         """Restores the state from before the first run."""
-        self._modules.restore()
-        self._randomness.restore()
+        self.state.restore(self.state.start)
 
     def restore_end(self) -> None:
         """Restores the state from just after the first run."""
-        self._modules_after.restore()
-        self._randomness_after.restore()
+        self.state.restore(self.state.end)
 
     def differentiate_at_end(self, differentiate: Callable[[], T]) -> T:
         """Calls `differentiate` after restoring the buffers and modes to their state at the end of the first run.
@@ -140,7 +133,7 @@ class ReplayableClosure:
         forward passes run again for every gradient, so they depend on these buffers and modes, and they update
         BatchNorm statistics.
         """
-        self._modules_after.restore()
+        self.restore_end()
         return differentiate()
 
     def loss_graph(self) -> LossGraph:
@@ -155,20 +148,11 @@ class ReplayableClosure:
         return losses
 
     def modules(self) -> list[nn.Module]:
-        return self._modules.modules()
+        return list(self.state.modules.values())
 
     @property
     def compiled(self) -> bool:
-        return self._modules.compiled or has_compiled_modules(self.modules())
-
-    @property
-    def copied_bytes(self) -> int:
-        return self._modules.copied_bytes
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the closure reaches more objects than can be searched."""
-        return self._modules.objects.truncated
+        return self.state.compiled or has_compiled_modules(self.modules())
 
 
 def _autograd_sequence_nr() -> int:
@@ -328,17 +312,6 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
             f"the {what} calls compiled code, whose modules cannot be detected; pass all modules that the closure "
             "calls as `model=`."
         )
-    if replayable.lazy:
-        yield (
-            f"the {what} calls lazy modules that are not initialized yet ({', '.join(replayable.lazy)}); run the model "
-            "once before measuring."
-        )
-    elif replayable.written:
-        yield (
-            f"the {what} modifies {', '.join(replayable.written)}, which cannot be undone when it is replayed; modify "
-            "parameters after the optimizer step, and use torch.autograd.grad inside the closure instead of "
-            ".backward()."
-        )
     if found.cudnn_rnn and any(_has_inner_dropout(module) for module in replayable.modules()):
         yield (
             f"the {what} uses dropout inside a cuDNN recurrent network, whose random state cannot be restored; "
@@ -365,18 +338,12 @@ def _has_inner_dropout(module: nn.Module) -> bool:
 
 def change_problems(replayable: ReplayableClosure) -> Iterable[str]:
     """Yields a problem if the closure has changed objects that cannot be restored."""
-    what = replayable.what
-    advanced = list(dict.fromkeys(f"`{name}`" for name, kind in replayable.changed if kind == "an iterator"))
-    if advanced:
+    if replayable.changed:
         yield (
-            f"the {what} is not repeatable: it advances {', '.join(advanced)}, and an iterator cannot be put back; "
-            "fetch the batch outside the closure."
-        )
-    changed = [f"`{name}` ({kind})" for name, kind in replayable.changed if kind != "an iterator"]
-    if changed:
-        yield (
-            f"the {what} changes {', '.join(changed)}, which cannot be undone when it is replayed; do this outside the "
-            "closure, with what the meter returns (a closure may return `(losses, anything)`)."
+            f"the {replayable.what} changes {', '.join(replayable.changed)}, which cannot be undone when it is "
+            "replayed; do this outside the closure, with what the meter returns (a closure may return "
+            "`(losses, anything)`). Fetch batches outside the closure, modify parameters after the optimizer step, and "
+            "use torch.autograd.grad inside the closure instead of .backward()."
         )
 
 

@@ -33,9 +33,9 @@ from .distributed import (
 )
 from .estimators import Cosine, Estimator, resolve_estimators
 from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
-from .isolation import RandomState, Replayer, without_caches
+from .isolation import Replayer, without_caches
 from .measurement import Measurement
-from .objects import STATE_MEMORY
+from .objects import STATE_MEMORY, ClosureState
 from .schedules import Schedule, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
@@ -484,13 +484,13 @@ class AffinityMeter:
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
-            randomness = RandomState()
+            randomness = ClosureState(0)
             try:
                 with without_caches():
                     self._measure(functions, on, call, measure_only=True)
             finally:
                 if measure_only:
-                    randomness.restore()
+                    randomness.restore(randomness.start)
         return due
 
     def _check_held_out(self, held_out: object) -> None:
@@ -549,7 +549,12 @@ class AffinityMeter:
                 held_out_closure.run()
                 held_out_closure.save_end()
             measurement = self._measurement(main, held_out_closure, verify, call, replicas, asked)
-            reading = measurement.run()
+            changed = main.changed + ([] if held_out_closure is None else held_out_closure.changed)
+            if changed and self._readings and replicas.alone:  # the next call copies what was taken for constant
+                self._warn_about([f"a call was not measured, because the closure changed {', '.join(changed)}"])
+                reading = None
+            else:
+                reading = measurement.run()
             if held_out_closure is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
         finally:
@@ -558,7 +563,11 @@ class AffinityMeter:
             (main.restore_start if measure_only else main.restore_end)()
         if reading is not None:
             self._readings += 1
-            self._warn_about(measurement.notes, reading)
+            self._single_tasks += (
+                len({*reading.sources, *reading.targets}) < 2 and self._single_tasks == self._readings - 1
+            )
+            is_single = self._single_tasks == self._readings == SINGLE_TASKS_TO_WARN
+            self._warn_about([*measurement.notes, *([ONE_TASK_PER_CALL] if is_single else [])])
             self._record(call, reading, measurement)
             self._send_to_log(call)
         self._clock.add_measurement(watch)
@@ -620,11 +629,8 @@ class AffinityMeter:
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
 
-    def _warn_about(self, notes: Sequence[str], reading: Reading) -> None:
-        """Warns once about each note, and if nothing but single tasks has been measured."""
-        self._single_tasks += len({*reading.sources, *reading.targets}) < 2 and self._single_tasks == self._readings - 1
-        if self._single_tasks == self._readings == SINGLE_TASKS_TO_WARN:
-            notes = [*notes, ONE_TASK_PER_CALL]
+    def _warn_about(self, notes: Sequence[str]) -> None:
+        """Warns once about each note."""
         for note in notes:
             if note[:40] not in self._noted:  # numbers in a note may change
                 self._noted.add(note[:40])
