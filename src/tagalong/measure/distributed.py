@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -108,26 +109,19 @@ class WrapperFinder:
         self.found: DistributedDataParallel | None = None
 
     def search(self, models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> None:
-        distributed = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        self.found = _find_wrapper(models, parameters) if distributed else None
+        self.found = None
+        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        shared = {id(p) for p in parameters}
+        # PyTorch keeps no list of wrappers, and closures may call the wrapped module directly, as in Lightning.
+        living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
+        for module in chain(models, living):
+            if isinstance(module, DistributedDataParallel) and any(id(p) in shared for p in module.parameters()):
+                self.found = module
+                return
 
     def __getstate__(self) -> dict[str, None]:
         return {"found": None}  # a copy belongs to another wrapper
-
-
-def _find_wrapper(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
-    """Returns the DDP wrapper of the shared parameters, if any, even if the closure does not call it."""
-    parameter_ids = {id(p) for p in parameters}
-    for module in modules:
-        if isinstance(module, DistributedDataParallel) and _contains_any(module, parameter_ids):
-            return module
-    # PyTorch keeps no list of wrappers, and a closure may call the wrapped module directly (as Lightning modules do).
-    living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
-    return next((module for module in living if _contains_any(module, parameter_ids)), None)
-
-
-def _contains_any(module: nn.Module, parameter_ids: set[int]) -> bool:
-    return any(id(p) in parameter_ids for p in module.parameters())
 
 
 def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
@@ -224,27 +218,32 @@ def agree_on_losses(
             AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers)
             for local in local_losses
         ]
+    # The weighted losses and the weights of each closure, the number of problems, and the ranks' numbers of calls.
+    weights, weighted_losses = [], []
+    for local in local_losses:
+        given = [torch.as_tensor(local.losses.weights.get(task, 0.0)).to(local.values) for task in tasks]
+        weight = torch.where(local.values.isnan(), 0.0, torch.stack(given)) if given else local.values
+        weights.append(replicas.to_device(weight))
+        weighted_losses.append(torch.where(weights[-1] > 0, replicas.to_device(local.values), 0.0) * weights[-1])
     call %= 1 << 20  # keeps squares exact
-    weights = [replicas.to_device(_weights(local, tasks)) for local in local_losses]
-    own = [
-        torch.where(w > 0, replicas.to_device(local.values), 0.0) * w
-        for local, w in zip(local_losses, weights, strict=True)
-    ]
-    facts = own[0].new_tensor([float(len(problems)), call, call * call])
-    message = torch.cat([*own, *weights, facts])
+    message = torch.cat([*weighted_losses, *weights, weights[0].new_tensor([float(len(problems)), call, call * call])])
     replicas.sum_in_place(message)
     *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(local_losses)) + [1, 1, 1])
+
     raise_closure_problems(problems)
     if elsewhere.item():
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares.item() - 2 * call * calls.item() + replicas.size * call * call:  # Σ (a rank's calls − mine)²
         raise_closure_problems([_UNEQUAL_CALLS])
-    return [
-        AgreedLosses(
-            _weighted_losses(local, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
-        )
-        for local, w, total, all_weights in zip(local_losses, weights, sums, sums[len(local_losses) :], strict=False)
-    ]
+
+    agreed = []
+    for local, weight, total, all_weights in zip(local_losses, weights, sums, sums[len(local_losses) :], strict=False):
+        # A NaN loss would make the sum of gradients NaN even with weight 0.
+        counted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
+        losses = {task: loss for task, loss in local.losses.losses.items() if task in counted}
+        mean = total / all_weights
+        agreed.append(AgreedLosses(TaskLosses(losses, local.losses.weights), mean, weight / all_weights, mean.tolist()))
+    return agreed
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
@@ -254,15 +253,3 @@ def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
     raise_closure_problems(local)
     if elsewhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
-
-
-def _weights(local: LocalLosses, tasks: Sequence[str]) -> Tensor:
-    """Returns this rank's weight for each loss, or 0 if the loss is missing."""
-    given = [torch.as_tensor(local.losses.weights.get(task, 0.0)).to(local.values) for task in tasks]
-    return torch.where(local.values.isnan(), 0.0, torch.stack(given)) if given else local.values
-
-
-def _weighted_losses(local: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
-    """Returns the losses with a positive weight; a NaN loss would make the sum of gradients NaN even with weight 0."""
-    counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
-    return TaskLosses({t: x for t, x in local.losses.losses.items() if t in counted}, local.losses.weights)

@@ -17,8 +17,6 @@ RECENT = 100  # visits, or twice the number of tasks, after which the gradient o
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_BY_TASK = ("_sums", "_counts", "_latest", "_last_visit", "_losses", "_shares")
-
 
 class RunningMeans:
     """The running mean of each task's gradient, relative to the mean gradient over the tasks at the same time.
@@ -38,7 +36,7 @@ class RunningMeans:
 
     def __init__(self, dimension: int, *, unit_length: bool) -> None:
         self._unit_length = unit_length
-        # The first axis of these has a row per task, and some more for tasks to come.
+        # The first axis of these has a row per task, and more for tasks to come.
         self._sums = np.zeros((0, BLOCKS, dimension), dtype=np.float32)
         self._counts = np.zeros((0, BLOCKS), dtype=np.int64)
         self._latest = np.zeros((0, dimension), dtype=np.float32)
@@ -122,7 +120,6 @@ class RunningMeans:
         return np.where(known, values, np.nan), np.where(known, errors, np.nan), np.where(known, together, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        self._resize(self._tasks)
         arrays = {name: torch.from_numpy(x.copy()) for name, x in vars(self).items() if isinstance(x, np.ndarray)}
         return {**vars(self), **arrays, "_skipped": {reason: dict(n) for reason, n in self._skipped.items()}}
 
@@ -134,21 +131,11 @@ class RunningMeans:
     def _make_room(self, task: int) -> None:
         self._tasks = max(self._tasks, task + 1)
         if task >= len(self._counts):
-            self._resize(2 * (task + 1))
-
-    def _resize(self, rows: int) -> None:
-        for name in _BY_TASK:
-            array = getattr(self, name)
-            setattr(self, name, _resized(array, (rows, *array.shape[1:])))
-        self._together = _resized(self._together, (rows, rows))
-
-
-def _resized(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Returns the array, cut or extended by zeros to the shape."""
-    resized = np.zeros(shape, dtype=array.dtype)
-    kept = tuple(slice(min(sizes)) for sizes in zip(shape, array.shape, strict=True))
-    resized[kept] = array[kept]
-    return resized
+            added = (0, task + 1)
+            for name in ("_sums", "_counts", "_latest", "_last_visit", "_losses", "_shares"):
+                array = getattr(self, name)
+                setattr(self, name, np.pad(array, [added] + [(0, 0)] * (array.ndim - 1)))
+            self._together = np.pad(self._together, added)
 
 
 # In what follows, sums are [tasks, blocks, dimension], and counts, the numbers of visits behind them, [tasks, blocks].
@@ -210,7 +197,7 @@ def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Flo
 
     # The mean product of different blocks of a task, whose noise is independent.
     pairs = visits**2 - (counts**2).sum(axis=1)
-    products = (sums.sum(axis=1) ** 2).sum(axis=1) - (sums**2).sum(axis=(1, 2))
+    products = (sums.sum(axis=1) ** 2).sum(axis=1) - np.einsum("ibd,ibd->i", sums, sums)
     squares = products / np.where(pairs > 0, pairs, np.nan)
     if not shares.any():
         return gram, squares

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count, pairwise
@@ -80,7 +79,7 @@ class GradientSketch:
         """
         home = self._parameters[0].device
         projection = torch.zeros(self._dimension, device=home)
-        with _without_autocast(home):
+        with torch.autocast(home.type, enabled=False):  # which would round the sums
             self._plan()
             for part in self._parts:
                 if all(p.grad is None for p in part.parameters):
@@ -219,11 +218,6 @@ def _tiles(parameters: Sequence[Tensor], limit: int) -> list[_Tile]:
             tiles[-1].stop = last
         position += p.numel()
     return [tile for tile in tiles if tile.start < tile.stop]
-
-
-def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Keeps mixed precision, if it is on, from rounding the sums."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 def _random_signs(length: int, seed: Sequence[int]) -> Tensor:

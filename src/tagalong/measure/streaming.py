@@ -91,7 +91,7 @@ class GradientStream:
         self.observed, self.started = 0, False
         self._observed_here = self._digest = 0
         self._waiting: list[_Row] = []
-        self._copying: tuple[list[_Row], HostCopy] | None = None
+        self._copying: tuple[list[_Row], HostCopy | None] = [], None
         self._accumulated: _Accumulated | None = None
 
     @torch.no_grad()
@@ -156,7 +156,7 @@ class GradientStream:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.tasks = {task: number for number, task in enumerate(state["tasks"])}
         self.observed = int(state["observed"])
-        self._waiting, self._copying, self._accumulated = [], None, None
+        self._waiting, self._copying, self._accumulated = [], ([], None), None
         self._observed_here = self._digest = 0
         for name, means in state["means"].items():
             self._means[name].load_state_dict(means)
@@ -200,22 +200,18 @@ class GradientStream:
             )
 
     def _copy_rows(self) -> None:
-        self._finish_copy()
-        if self._waiting:
-            self._copying = self._waiting, HostCopy(torch.stack([values for *_, values in self._waiting]))
-            self._waiting = []
-
-    def _finish_copy(self) -> None:
-        if self._copying is None:
-            return
-        (rows, copy), self._copying = self._copying, None
-        for (task, layout, _), values in zip(rows, copy.to_numpy(), strict=True):
+        """Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait."""
+        rows, copy = self._copying
+        for (task, layout, _), values in zip(rows, () if copy is None else copy.to_numpy(), strict=True):
             for means in self._means.values():
                 means.add(task, values[:-1], float(values[-1]), layout)
+        vectors = [vector for *_, vector in self._waiting]
+        self._copying = self._waiting, HostCopy(torch.stack(vectors)) if vectors else None
+        self._waiting = []
 
     def _flush(self) -> None:
         self._copy_rows()
-        self._finish_copy()
+        self._copy_rows()
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
