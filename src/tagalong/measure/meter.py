@@ -263,7 +263,8 @@ class AffinityMeter:
         it subtracts what it has seen already. No further forward or backward pass is needed, and nothing is modified.
 
         Under data parallelism, all ranks must train on the same task in the same step, since ``.grad`` is the average
-        over the ranks. Gradients accumulated under ``no_sync()`` are averaged after they have been projected.
+        over the ranks. Gradients accumulated under ``no_sync()`` are averaged after they have been projected. With
+        FSDP2 (``fully_shard``), every rank projects its part of the gradient.
 
         Args:
             task: The task whose loss was differentiated.
