@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, RMSprop
 
-from networks import MultiTaskNetwork
+from image_networks import MultiTaskNetwork
 from tagalong import AffinityMeter
 
 LR, MOMENTUM = 5e-4, 0.9

@@ -12,7 +12,7 @@ import torch
 
 from contenders import GRAPH_KEPT, PLAIN, USUAL, Contender, make_contenders
 from harness import Row, make_parser, measure_peak_bytes, progress, save_json, start, table, time_step
-from networks import ENCODERS, SATURATING_BATCH, random_batch
+from image_networks import ENCODERS, SATURATING_BATCH, random_batch
 
 TOLERANCE = 1.1  # of the time target, above the floor
 SAMPLE_SECONDS = 0.3  # long enough to time reliably

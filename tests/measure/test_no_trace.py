@@ -10,12 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import comparable
-from torch import Tensor, nn
-from torch._functorch import config as functorch_config
-from torch.nn.modules import module as module_hooks
-from torch.optim import SGD, AdamW, Optimizer
-
 from networks import (
     NETWORKS,
     TASKS,
@@ -29,6 +23,12 @@ from networks import (
     hard_sharing,
     stacked_lstm,
 )
+from small import comparable
+from torch import Tensor, nn
+from torch._functorch import config as functorch_config
+from torch.nn.modules import module as module_hooks
+from torch.optim import SGD, AdamW, Optimizer
+
 from tagalong import AffinityMeter
 from tagalong.measure import RoundRobin
 
