@@ -327,6 +327,19 @@ def test_few_visits_give_bounded_cosines_or_none(rounds: int) -> None:
         assert rounds > 1 or np.isnan(affinity.mean).all()
 
 
+def test_norms_that_are_only_noise_do_not_inflate_cosines() -> None:
+    noise = np.stack([simulate([40] * 8, seed, noise=1000.0)[0].mean for seed in range(4)])
+    assert (np.abs(noise[:, ~np.eye(8, dtype=bool)]) == 1).mean() < 0.1
+
+
+def test_every_task_stays_recent_for_two_rounds_through_all_tasks() -> None:
+    draw, tasks = np.random.default_rng(0), 120
+    stream = Gradients(7, tasks)
+    for task in [t for _ in range(3) for t in draw.permutation(tasks)]:
+        stream.show(int(task), draw.normal(size=7))
+    assert stream.affinity.count.min() == 2  # in the first round, only the later task of a pair sees the other
+
+
 def test_two_tasks_have_a_plain_cosine_and_products_are_shares_of_the_loss() -> None:
     draw = np.random.default_rng(0)
     stream = Gradients(40, 2, estimator=BOTH, lr=1.0)
@@ -394,9 +407,11 @@ def test_gradients_are_not_taken_for_accumulated_ones_without_a_reason() -> None
         alone.observe(str(k))
         parts.zero_grad()
     np.testing.assert_allclose(accumulated.affinity().mean, alone.affinity().mean, rtol=1e-4, atol=1e-6)
+    kept = []  # gradients that somebody else still needs
     for _ in range(2):
         parts[0](x).sum().backward()
         zeroed.observe("a")
+        kept += [p.grad for p in parts[0].parameters()]
         parts.zero_grad()
     assert "zero gradient" not in zeroed.affinity().skipped
 
