@@ -80,10 +80,7 @@ class Residual(nn.Sequential):
     """A sequence of layers with a skip connection, which adds their input to their output."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs = inputs
-        for layer in self:
-            outputs = layer(outputs)
-        return inputs + outputs
+        return inputs + super().forward(inputs)
 
 
 class Centred(nn.Module):
