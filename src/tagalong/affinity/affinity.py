@@ -354,8 +354,8 @@ class Affinity:
     def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
         """Returns matrices that could have been measured instead of `mean` (n × tasks × tasks).
 
-        With a history, whole steps are resampled in blocks, and each resample is averaged. Errors that are common to all
-        sources of a target remain common.
+        With a history, whole steps are resampled in blocks, and each resample is averaged. Errors that are common to
+        all sources of a target remain common.
 
         Without a history, e.g. for streaming affinities, values are drawn from normal distributions with the standard
         errors. Different pairs are drawn independently, but a symmetric matrix stays symmetric. Errors that are common

@@ -59,8 +59,8 @@ def bootstrap_averages(
 def draw_within_errors(mean: Floats, stderr: Floats, n: int, seed: int) -> Floats:
     """Returns `n` matrices drawn from normal distributions with the given means and standard errors.
 
-    Pairs are drawn independently, but a symmetric matrix stays symmetric. A pair whose standard error is unknown, because
-    it was measured once, varies as much as the least certain pair.
+    Pairs are drawn independently, but a symmetric matrix stays symmetric. A pair whose standard error is unknown,
+    because it was measured once, varies as much as the least certain pair.
     """
     largest = np.nanmax(stderr[~np.eye(len(stderr), dtype=bool)])
     errors = np.where(np.isfinite(stderr), stderr, largest)
