@@ -66,9 +66,9 @@ def register_method(name: str, method: Factory) -> None:
         >>> class Halves(Method):
         ...     '''The first half of the tasks, and the rest.'''
         ...     name, budgeted = "halves", False
-        ...     def decide(self, backend, budgets, seeds):
-        ...         half = len(backend.tasks) // 2
-        ...         parts = backend.tasks[:half], backend.tasks[half:]
+        ...     def decide(self, runner, budgets, seeds):
+        ...         half = len(runner.tasks) // 2
+        ...         parts = runner.tasks[:half], runner.tasks[half:]
         ...         return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
         >>> from tagalong.study import Choice, Decision
         >>> register_method("halves", Halves)
