@@ -80,7 +80,10 @@ class Residual(nn.Sequential):
     """A sequence of layers with a skip connection, which adds their input to their output."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs + super().forward(inputs)
+        outputs = inputs
+        for layer in self:
+            outputs = layer(outputs)
+        return inputs + outputs
 
 
 class Centred(nn.Module):
