@@ -47,7 +47,7 @@ def groups_of(decision: Decision) -> dict[Any, Counter[Any]]:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("name", [*SHIPPED, "tag+pcgrad", "hoa+uw", "mtl-wide2", "mtl-big2", "mgda"])
+@pytest.mark.parametrize("name", [*SHIPPED, "tag+pcgrad", "hoa+uw", "mtl-wide2", "mtl-big2"])
 def test_a_method_serves_every_task_and_decides_by_seeds_and_validation_rows(name: str, tmp_path: Path) -> None:
     problem, method = small_problem(TASKS), make_method(name)
     decision, _ = decide(name, problem, tmp_path / "first", 0)

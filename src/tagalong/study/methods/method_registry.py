@@ -128,5 +128,5 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
 def _names_to_suggest() -> list[str]:
     """Returns the names of all methods, followed by examples of other valid names and by all combinations."""
     names = method_names()
-    examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
+    examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULE_NAMES)]))
