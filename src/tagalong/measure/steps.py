@@ -134,8 +134,7 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
     """Returns the given optimizers as a list, without the wrappers of trainers, and refuses unsupported ones."""
     if optimizer is None:
         return []
-    single = isinstance(optimizer, Optimizer) or not isinstance(optimizer, Iterable)
-    optimizers: list[Any] = [optimizer] if single else list(optimizer)
+    optimizers: list[Any] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     for position, candidate in enumerate(optimizers):
         while type(candidate).__module__.partition(".")[0] in _WRAPPERS and hasattr(candidate, "optimizer"):
             candidate = optimizers[position] = candidate.optimizer
