@@ -317,7 +317,8 @@ def test_a_module_outside_the_model_that_only_counts_is_restored() -> None:
 def calls_in_a_measured_call(records: int) -> int:
     """Returns how many functions a measured call runs with a data set of so many records in reach."""
     model, losses = regression()
-    data = {"names": [f"{number}" for number in range(records)], "rows": [[float(number)] for number in range(records)]}
+    data: dict[str, Any] = {"names": [*map(str, range(records))], "rows": [[float(n)] for n in range(records)]}
+    data["nested"] = {str(n): [[k] for k in range(900)] for n in range(records // 25)}
     data["table"] = np.zeros((records, 100))
     meter, counts = AffinityMeter(model.encoder, lr=0.1, every=1), [0]
     closure = lambda: losses() if data else {}  # noqa: E731
@@ -331,7 +332,8 @@ def calls_in_a_measured_call(records: int) -> int:
 
 
 def test_the_cost_of_a_measured_call_does_not_grow_with_the_data_in_reach() -> None:
-    assert calls_in_a_measured_call(20_000) == calls_in_a_measured_call(2000)
+    """Every record would add dozens of calls; what may grow a little is the number of outer containers."""
+    assert calls_in_a_measured_call(20_000) < calls_in_a_measured_call(2000) + 10_000
 
 
 def test_large_data_is_copied_only_in_calls_that_verify() -> None:
@@ -379,6 +381,7 @@ def test_installed_packages_are_told_from_own_code_wherever_they_are(
         (tmp_path / "counting_module-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "counting_module", raising=False)
+    global counting
     counting = importlib.import_module("counting_module")
     objects.is_library.cache_clear()
     model, losses = regression()
