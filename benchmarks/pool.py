@@ -10,12 +10,12 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.group import Group, Taught
 from tagalong.learn import Diverged, Job, Lesson, Problem, Trained, build_network, outputs_on, train, train_many
-from tagalong.study import Backend, Cost, NetworkResult
+from tagalong.study import Cost, NetworkResult, Runner
 from tagalong.study.network_result import halve_rows, plain_steps
 from tagalong.study.search.answers import ALL, Answers
 
 
-class Pool(Backend):
+class Pool(Runner):
     """Trains networks on demand, and keeps them and their answers in memory."""
 
     can_teach = True

@@ -24,8 +24,8 @@ NAMES = {
         train_many
     """,
     "tagalong.study": """
-        Backend Best Choice Decision ExternalStudy Method Record Results Study Verdict compare_methods
-        default_methods make_method method_names open_backend plan register_method verdict_from_csv
+        Runner Best Choice Decision ExternalStudy Method Record Results Study Verdict compare_methods
+        default_methods make_method method_names open_runner plan register_method verdict_from_csv
     """,
     "tagalong.problems": "ProblemSpec known_problems load_problem problem_names register_problem",
     "tagalong.report": """

@@ -19,15 +19,15 @@ from tagalong.learn import Diverged, Job, Problem, Recipe
 from tagalong.problems import load_problem
 from tagalong.progress import Progress
 from tagalong.study import (
-    Backend,
     Executor,
     Oracle,
     Record,
+    Runner,
     Score,
-    TrainingBackend,
-    check_backend,
+    TrainingRunner,
+    check_runner,
     claim_folder,
-    open_backend,
+    open_runner,
 )
 
 from .printed import TASK_NAMES
@@ -127,23 +127,23 @@ class ExperimentSetup:
         """Returns the mean of results over seeds, with as many digits as the paper prints."""
         return summarize(values, digits=self.digits, served=served)
 
-    def open_backend(self, problem: Problem | None = None) -> AbstractContextManager[TrainingBackend]:
-        """Opens a training backend that uses the shared store, by default for the problem with the chosen tasks."""
-        return open_backend(
+    def open_runner(self, problem: Problem | None = None) -> AbstractContextManager[TrainingRunner]:
+        """Opens a training runner that uses the shared store, by default for the problem with the chosen tasks."""
+        return open_runner(
             problem or self.chosen, self.out, executor=self.executor, device=self.device, progress=self.progress
         )
 
-    def measure(self, backend: TrainingBackend, **settings: Any) -> dict[int, Affinity]:
+    def measure(self, runner: TrainingRunner, **settings: Any) -> dict[int, Affinity]:
         """Measures the affinities of equation 1 by seed: every 10 steps, or at every step with the small size.
 
         Args:
-            backend: the backend that trains the networks.
+            runner: the runner that trains the networks.
             **settings: meter settings to change, such as `every` or `held_out`.
         """
         # Train without a meter first. Otherwise, the store would record the time of the metered training.
-        backend.networks([backend.job(backend.tasks, seed) for seed in self.seeds], "all tasks together")
+        runner.networks([runner.job(runner.tasks, seed) for seed in self.seeds], "all tasks together")
         every = 1 if self.size == "small" else 10
-        measured = backend.affinities(self.seeds, {**EQUATION_1, "every": every, **settings})
+        measured = runner.affinities(self.seeds, {**EQUATION_1, "every": every, **settings})
         return {seed: affinity for seed, (affinity, _) in measured.items()}
 
 
@@ -187,7 +187,7 @@ def load_setup(
     if unknown := [name for name in recipe or () if name not in settings]:
         raise InvalidInput("recipe", "must contain only known settings", unknown[0], did_you_mean(unknown[0], settings))
     folder = out or Path("runs") / f"paper-{problem}-{size}"
-    check_backend(folder, executor=executor, device=device)  # before generating or decoding images, which takes minutes
+    check_runner(folder, executor=executor, device=device)  # before generating or decoding images, which takes minutes
     loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     loaded = replace(loaded, recipe=replace(loaded.recipe, **(recipe or {})))
     if tasks is None and size == "small" and set(SMALL_TASKS) <= set(loaded.names):
@@ -224,47 +224,47 @@ def totals_by_method(problem: Problem, records: Iterable[Record]) -> dict[Label,
 
 
 def train_totals(
-    backend: TrainingBackend, jobs: Mapping[Key, Sequence[Job]], description: str, split: str = "test"
+    runner: TrainingRunner, jobs: Mapping[Key, Sequence[Job]], description: str, split: str = "test"
 ) -> dict[Key, Array]:
     """Trains networks together, and returns their totals by seed, with NaN for networks that diverged."""
-    rows = backend.networks([job for seeds in jobs.values() for job in seeds], description, diverged=True)
-    totals = {job: total_result(backend.problem, getattr(row, split)) for job, row in rows.items()}
+    rows = runner.networks([job for seeds in jobs.values() for job in seeds], description, diverged=True)
+    totals = {job: total_result(runner.problem, getattr(row, split)) for job, row in rows.items()}
     return {key: np.array([totals[job] for job in seeds]) for key, seeds in jobs.items()}
 
 
-def all_subset_jobs(backend: TrainingBackend, seeds: Sequence[int]) -> list[Job]:
+def all_subset_jobs(runner: TrainingRunner, seeds: Sequence[int]) -> list[Job]:
     """Returns the networks for every subset of tasks with every seed, as the paper trains for CelebA (511 networks).
 
     Raises:
         InvalidInput: If there are too many tasks.
     """
-    count = len(backend.tasks)
+    count = len(runner.tasks)
     if count > MAX_TASKS:
         hint = f"training every subset would require {2**count - 1:,} networks per seed"
         raise InvalidInput("tasks", f"must contain at most {MAX_TASKS} tasks", str(count), hint)
-    return [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()]
+    return [runner.job(subset, seed) for seed in seeds for subset in runner.subsets()]
 
 
-def network_results(backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
+def network_results(runner: TrainingRunner, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
     """Returns the test results of a subset's network by task and seed, with NaN for seeds that diverged."""
-    jobs = [backend.job(subset, seed) for seed in seeds]
-    rows = backend.networks(jobs, diverged=True)
+    jobs = [runner.job(subset, seed) for seed in seeds]
+    rows = runner.networks(jobs, diverged=True)
     scores = [rows[job].test for job in jobs]
-    return {task: np.array([task_result(backend.problem, by_task[task]) for by_task in scores]) for task in scores[0]}
+    return {task: np.array([task_result(runner.problem, by_task[task]) for by_task in scores]) for task in scores[0]}
 
 
-def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> Table:
+def subset_table(runner: TrainingRunner, seeds: Sequence[int]) -> Table:
     """Returns the mean test results of every subset, except for subsets that diverged.
 
     Raises:
         Diverged: If all networks trained on one of the tasks diverged.
     """
     table: Table = {}
-    for subset in backend.subsets():
-        means = {task: float(values.mean()) for task, values in network_results(backend, subset, seeds).items()}
+    for subset in runner.subsets():
+        means = {task: float(values.mean()) for task, values in network_results(runner, subset, seeds).items()}
         if np.isfinite(list(means.values())).all():
             table[subset] = means
-    if lost := set(backend.problem.names).difference(*table):
+    if lost := set(runner.problem.names).difference(*table):
         raise Diverged(f"every network of {', '.join(sorted(lost))} diverged; lower `recipe.lr`")
     return table
 
@@ -272,17 +272,17 @@ def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> Table:
 class PaperOptimal(Oracle):
     """The paper's "Optimal": the groups with the lowest total on test data."""
 
-    def table(self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]) -> Table:
+    def table(self, runner: Runner, subsets: Sequence[frozenset[str]], seeds: Sequence[int]) -> Table:
         """Returns the test results of every subset, which the paper uses to choose groups."""
-        assert isinstance(backend, TrainingBackend)
-        return subset_table(backend, seeds)
+        assert isinstance(runner, TrainingRunner)
+        return subset_table(runner, seeds)
 
 
-def grouping_totals(backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int]) -> Array:
+def grouping_totals(runner: TrainingRunner, groups: Iterable[Group], seeds: Sequence[int]) -> Array:
     """Returns the total for each seed, where each task's result comes from the network that serves it."""
     totals = np.zeros(len(seeds))
     for group in groups:
-        results = network_results(backend, group.trains, seeds)
+        results = network_results(runner, group.trains, seeds)
         totals += sum(results[task] for task in group.serves)
     return totals
 

@@ -143,7 +143,7 @@ def test_only_selects_and_reorders_everything() -> None:
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("averaged", ["mean"]), ("bootstrap", []), ("between", [0, 1]), ("every", [2]), ("settled", [2])],
+    [("averaged", ["mean"]), ("between", [0, 1]), ("every", [2]), ("settled", [2])],
 )
 def test_methods_that_need_a_history_are_an_error_without_one(method: str, arguments: list[object]) -> None:
     with pytest.raises(InvalidInput, match=rf"{method}\(\) requires a history"):

@@ -109,3 +109,28 @@ def test_means_over_blocks_of_steps_have_the_errors_of_the_steps() -> None:
     np.testing.assert_array_equal(small.count, whole.count)
     assert 0.85 < np.mean(small.stderr / whole.stderr) < 1.15
     np.testing.assert_allclose(small.bootstrap(400).std(axis=0), small.stderr, rtol=0.3)
+
+
+def test_without_a_history_resamples_have_the_standard_errors() -> None:
+    mean, errors = np.arange(16.0).reshape(4, 4), np.arange(1.0, 17.0).reshape(4, 4)
+    errors[0, 1], mean[2, 3] = np.nan, np.nan
+    draws = Affinity.from_matrix(mean, stderr=errors).bootstrap(4000, seed=1)
+    errors[0, 1], errors[2, 3] = 15, np.nan  # an unknown error is as large as the largest of a pair
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=1)
+    np.testing.assert_allclose(draws.std(axis=0), errors, rtol=0.1)
+    assert abs(np.corrcoef(draws[:, 1, 0], draws[:, 0, 1])[0, 1]) < 0.1
+    np.testing.assert_array_equal(draws[:5], Affinity.from_matrix(mean, stderr=errors).bootstrap(5, seed=1))
+
+
+def test_resamples_of_a_symmetric_quantity_are_symmetric() -> None:
+    cosines = Affinity.from_matrix(np.eye(3), stderr=0.1 * (1 - np.eye(3)))
+    draws = cosines.bootstrap(2000)
+    np.testing.assert_array_equal(draws, draws.swapaxes(1, 2))
+    np.testing.assert_array_equal(draws[:, range(3), range(3)], 1)
+    np.testing.assert_allclose(draws[:, 0, 1:].std(axis=0), 0.1, rtol=0.1)
+
+
+def test_resamples_need_a_history_or_standard_errors() -> None:
+    for errors in (None, np.where(np.eye(3), 0.0, np.nan)):  # those of self-affinities alone do not count
+        with pytest.raises(ValueError, match=r"bootstrap\(\) requires"):
+            Affinity.from_matrix(np.eye(3), stderr=errors).bootstrap()

@@ -132,7 +132,7 @@ def test_the_signal_handler_is_restored_afterwards(
         ),
         (
             "paper over-time --out out",
-            "tagalong_paper.ExperimentSetup.open_backend",
+            "tagalong_paper.ExperimentSetup.open_runner",
             "finished networks are kept in out, run the same",
         ),
         (

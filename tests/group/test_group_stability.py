@@ -1,8 +1,10 @@
-"""The stability of a grouping, from the history of an affinity."""
+"""The stability of a grouping, from the history or the standard errors of an affinity."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tagalong import AffinityMeter
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping, select_groups, select_groups_by_budget
 
@@ -39,9 +41,31 @@ def test_the_unsettled_task_is_named() -> None:
     assert resampled.same[resampled.tasks.index("e")] < 0.8
 
 
-def test_without_a_history_there_is_no_stability() -> None:
+def test_without_standard_errors_there_is_no_stability() -> None:
     assert select_groups(PAIRS, 2).stability is None
+    assert select_groups(Affinity.from_matrix(PAIRS), 2).stability is None
+    assert select_groups(affinity(0.1).between(0, 1), 2).stability is None
     assert select_groups(affinity(0.1), 2, resamples=0).stability is None
+
+
+def test_standard_errors_are_enough_for_a_stability() -> None:
+    errors = np.full((4, 4), 0.1)
+    assert select_groups(Affinity.from_matrix(PAIRS, stderr=errors), 2).stability == 1.0
+    resampled = select_groups(Affinity.from_matrix(PAIRS, stderr=20 * errors), 2).resampled
+    assert resampled is not None
+    assert resampled.share < 0.8
+    assert len(resampled.unsettled) == 4
+
+
+def test_pure_noise_of_streaming_affinities_is_unsettled() -> None:
+    meter = AffinityMeter([weight := torch.nn.Parameter(torch.zeros(2000))], estimator="streaming")
+    for task in 20 * "abcdefgh":
+        weight.grad = torch.randn(2000)
+        meter.observe(task)
+    resampled = select_groups(meter.affinity(), 3).resampled
+    assert resampled is not None
+    assert resampled.share < 0.2
+    assert len(resampled.unsettled) == 8
 
 
 def test_stability_is_the_same_for_the_same_seed_and_survives_json() -> None:

@@ -15,7 +15,7 @@ from tagalong.files import remove_checksum
 from tagalong.learn import Job, Problem, Recipe, Trained, train
 from tagalong.learn.recipe import KEY_DEFAULTS
 
-RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
+RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm"]
 
 
 class Killed(BaseException):

@@ -12,14 +12,11 @@ from test_checkpoint import assert_equal, train_killed_after_every_epoch
 from tagalong.learn import Job, Recipe, train
 
 pytestmark = pytest.mark.cuda
-RULES = ["plain", "uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "graddrop", "gradvac", "excess-mtl", "famo"]
-JUMPY = ("mgda", "graddrop")  # a last digit decides which gradients count at all, so that curves soon part
+RULES = ["plain", "uw", "pcgrad", "pcgrad-uw", "gradnorm"]
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_results_on_the_gpu_equal_those_on_the_cpu(rule: str) -> None:
-    if rule == "graddrop":
-        pytest.skip("draws on the device")
     problem = small_problem(make=encoder(norm=True))
     on_cpu, on_gpu = (train(problem, Job(TASKS, rule=rule), device=device) for device in ("cpu", "cuda"))
     np.testing.assert_allclose(on_gpu.curve, on_cpu.curve, rtol=1e-6)
@@ -32,10 +29,7 @@ def test_mixed_precision_stays_close(rule: str, amp: str) -> None:
     mixed = replace(problem, recipe=replace(problem.recipe, amp=amp))
     plain = train(problem, Job(TASKS, rule=rule), device="cuda")
     trained = train(mixed, Job(TASKS, rule=rule), device="cuda", meter={"every": 3})
-    if rule in JUMPY:
-        assert trained.curve[-1].sum() < trained.curve[0].sum()
-    else:
-        np.testing.assert_allclose(trained.curve, plain.curve, rtol=0.15, atol=0.02)
+    np.testing.assert_allclose(trained.curve, plain.curve, rtol=0.15, atol=0.02)
     assert np.isfinite(trained.affinity.mean).all()
 
 
@@ -51,5 +45,5 @@ def test_resuming_on_the_gpu_is_exact(rule: str, tmp_path: Path) -> None:
 
 def test_global_random_numbers_on_the_gpu_are_not_changed() -> None:
     before = torch.cuda.get_rng_state()
-    train(small_problem(make=encoder(dropout=0.3)), Job(TASKS, rule="graddrop"), device="cuda")
+    train(small_problem(make=encoder(dropout=0.3)), Job(TASKS, rule="pcgrad"), device="cuda")
     assert torch.equal(before, torch.cuda.get_rng_state())

@@ -98,8 +98,8 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, setup: E
     report("no-early-stopping")
     recipe = setup.chosen.recipe
     steps = -(-len(setup.chosen.train) // recipe.batch_size)
-    with setup.open_backend() as backend:
-        full = backend.variant(patience=None, keep="last")
+    with setup.open_runner() as runner:
+        full = runner.variant(patience=None, keep="last")
         jobs = [full.job(setup.chosen.names, seed, rule) for seed in setup.seeds for rule in ("plain", "uw", "pcgrad")]
         assert not full.missing(jobs)
         assert {(row.steps, row.best_epoch) for row in full.networks(jobs).values()} == {
@@ -109,13 +109,13 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, setup: E
 
 @pytest.fixture(scope="module")
 def every_step(setup: ExperimentSetup) -> Affinity:
-    with setup.open_backend() as backend:
-        return setup.measure(backend, every=1)[0]
+    with setup.open_runner() as runner:
+        return setup.measure(runner, every=1)[0]
 
 
 def test_a_sparser_schedule_is_what_a_meter_with_it_measures(setup: ExperimentSetup, every_step: Affinity) -> None:
-    with setup.open_backend() as backend:
-        job = backend.job(setup.chosen.names, 0)
+    with setup.open_runner() as runner:
+        job = runner.job(setup.chosen.names, 0)
     metered = train(setup.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
     assert metered is not None
     read = frequency.SCHEDULES["every 5"].apply(every_step)

@@ -58,29 +58,29 @@ def partitions(names: tuple[str, ...], blocks: int) -> Iterator[list[frozenset[s
 
 
 def test_random_is_the_mean_over_all_groupings(records: list[Record], setup: ExperimentSetup) -> None:
-    with setup.open_backend() as backend:
-        rows = backend.networks(backend.job(subset, seed) for subset in backend.subsets() for seed in setup.seeds)
+    with setup.open_runner() as runner:
+        rows = runner.networks(runner.job(subset, seed) for subset in runner.subsets() for seed in setup.seeds)
         for record in (record for record in records if record.method == "random"):
             every = list(partitions(setup.chosen.names, record.budget))
             for task in setup.chosen.names:
                 blocks = [next(block for block in part if task in block) for part in every]
-                errors = [rows[backend.job(block, record.seed)].test[task].error for block in blocks]
+                errors = [rows[runner.job(block, record.seed)].test[task].error for block in blocks]
                 assert record.test[task].error == pytest.approx(np.mean(errors))
 
 
 def test_costs_add_up(records: list[Record], setup: ExperimentSetup) -> None:
     n = len(setup.chosen.names)
-    with setup.open_backend() as backend:
+    with setup.open_runner() as runner:
         for record in records:
-            jobs = [backend.job(group.trains, record.seed, "plain") for group in record.groups]
-            steps = backend.cost([backend.job(setup.chosen.names, record.seed)]).steps
+            jobs = [runner.job(group.trains, record.seed, "plain") for group in record.groups]
+            steps = runner.cost([runner.job(setup.chosen.names, record.seed)]).steps
             if record.method in ("mtl", "stl", *GROUPING[1:]):
-                assert record.training.steps == sum(backend.networks([job])[job].steps for job in jobs)
+                assert record.training.steps == sum(runner.networks([job])[job].steps for job in jobs)
             largest = {"hoa": 2, "optimal": None, "oracle": None}
             measured = {"tag": (-(-steps // 10), 1 + 3 * n), "cs": (steps, 1 + 2 * n), "random": (0, 3)}
             if record.method in largest:
-                subsets = backend.subsets(largest=largest[record.method])
-                assert record.deciding == backend.cost(backend.job(subset, record.seed) for subset in subsets)
+                subsets = runner.subsets(largest=largest[record.method])
+                assert record.deciding == runner.cost(runner.job(subset, record.seed) for subset in subsets)
             elif record.method in measured:
                 count, passes = measured[record.method]
                 assert record.deciding.steps == round(steps + count * (passes - 3) / 3)

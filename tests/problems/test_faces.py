@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job, count_parameters, train, train_many, why_not_batched
-from tagalong.problems import DEMO_TASKS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
+from tagalong.problems import DEMOS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
 from tagalong.problems.faces_drawing import HAIR_ATTRIBUTES, add_label_noise, draw_attributes, draw_faces
 
 
@@ -104,7 +104,7 @@ def test_one_error_lists_all_invalid_options() -> None:
 
 
 def test_the_tasks_of_the_demo_are_attributes_of_faces() -> None:
-    assert set(DEMO_TASKS["faces"]) <= set(FACE_ATTRIBUTES)
+    assert set(DEMOS["faces"].tasks) <= set(FACE_ATTRIBUTES)
 
 
 def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:

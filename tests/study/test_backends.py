@@ -18,7 +18,7 @@ from tagalong.study import (
     Results,
     Store,
     Study,
-    TrainingBackend,
+    TrainingRunner,
     make_executor,
 )
 from tagalong.study.learning import Learning
@@ -27,11 +27,11 @@ METHODS = ["mtl", "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"]
 TASKS = ("a", "b", "c", "d")
 
 
-def report(backend: TrainingBackend, result: NetworkResult) -> dict[str, Any]:
+def report(runner: TrainingRunner, result: NetworkResult) -> dict[str, Any]:
     """Returns what the script of a user tells of a network, here one that a study has trained."""
-    backend.restore([result.key])
+    runner.restore([result.key])
     parts = {part: {t: (s.loss, s.error) for t, s in getattr(result, part).items()} for part in ("val", "test")}
-    rows, val_rows = (backend.store.losses(result.key, part) for part in ("test", "val"))
+    rows, val_rows = (runner.store.losses(result.key, part) for part in ("test", "val"))
     costs = {name: getattr(result, name) for name in ("steps", "seconds", "parameters")}
     return {**parts, "rows": rows, "val_rows": val_rows, **costs}
 
@@ -43,12 +43,12 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
     study.plan([Affinity.load(out / "study" / name) for name in affinities], **request)
     with (
         Store(out / "study" / "run.sqlite") as store,
-        TrainingBackend(problem, store, executor=make_executor("serial")) as backend,
+        TrainingRunner(problem, store, executor=make_executor("serial")) as runner,
     ):
         trained = 0
         while (network := study.ask()) is not None:
-            job = backend.job(*network)
-            study.tell(*network, **report(backend, backend.networks([job])[job]))
+            job = runner.job(*network)
+            study.tell(*network, **report(runner, runner.networks([job])[job]))
             trained += 1
         theirs = study.results()
         again = ExternalStudy(problem.names, out / "external")

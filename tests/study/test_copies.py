@@ -34,7 +34,7 @@ from tagalong.study import (
     Method,
     Results,
     Study,
-    open_backend,
+    open_runner,
 )
 from tagalong.study.candidates import picked_record
 from tagalong.study.keys import Keys
@@ -140,9 +140,9 @@ def test_every_network_is_counted_once(results: Results) -> None:
 
 def test_the_rows_of_an_average_have_its_mean_loss(results: Results, folder: Path) -> None:
     record = results.records_of(("ensemble", 3))[0]
-    with open_backend(make_problem(), folder, device="cpu") as backend:
+    with open_runner(make_problem(), folder, device="cpu") as runner:
         for part in ("val", "test"):
-            rows = backend.row_losses(record, part)
+            rows = runner.row_losses(record, part)
             scores = getattr(record, part)
             assert {task: np.nanmean(one, dtype=float) for task, one in rows.items()} == pytest.approx(
                 {task: scores[task].loss for task in rows}, rel=1e-6
@@ -156,8 +156,8 @@ class Committee(Method):
 
     name, budgeted, averages = "committee", False, True
 
-    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
-        names = backend.tasks
+    def decide(self, runner: Any, budgets: Any, seeds: Any) -> Decision:
+        names = runner.tasks
         groups = (
             Group(names, names),
             Group({names[0]}, {names[0]}),
@@ -299,12 +299,12 @@ def test_a_larger_network_competes_with_two(tmp_path: Path) -> None:
 
 def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:
     problem = make_problem()
-    with open_backend(problem, tmp_path, device="cpu") as backend:
+    with open_runner(problem, tmp_path, device="cpu") as runner:
         groups = [Group(problem.names, problem.names, copy=copy) for copy in (0, 1)]
-        jobs = [backend.group_job(group, 0) for group in groups]
-        keys = [result.key for result in backend.networks(jobs).values()]
-        backend.store._connection.execute("UPDATE networks SET best_epoch = -1 WHERE key = ?", (keys[1],))
-        assert all(np.isnan(one.loss) for one in backend.average_scores(groups, keys, "test").values())
+        jobs = [runner.group_job(group, 0) for group in groups]
+        keys = [result.key for result in runner.networks(jobs).values()]
+        runner.store._connection.execute("UPDATE networks SET best_epoch = -1 WHERE key = ?", (keys[1],))
+        assert all(np.isnan(one.loss) for one in runner.average_scores(groups, keys, "test").values())
 
 
 def make_head(features: int) -> nn.Module:

@@ -16,14 +16,14 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.report import write_report
 from tagalong.study import (
-    Backend,
     Choice,
     Decision,
     Method,
     Results,
+    Runner,
     Study,
     make_executor,
-    open_backend,
+    open_runner,
 )
 from tagalong.study.relative_losses import relative_losses
 
@@ -38,26 +38,26 @@ def test_diverged_networks_are_stored_as_diverged_and_not_trained_again(
     if executor != "serial":
         pytest.importorskip("cloudpickle")
     problem, jobs = diverging_problem(batched=batched), [Job(tasks) for tasks in SUBSETS]
-    with open_backend(problem, tmp_path, device="cpu", executor=make_executor(executor)) as backend:
-        rows = backend.networks(jobs, diverged=True)
+    with open_runner(problem, tmp_path, device="cpu", executor=make_executor(executor)) as runner:
+        rows = runner.networks(jobs, diverged=True)
         assert [job.tasks for job, row in rows.items() if row.diverged] == DIVERGING
         for row in rows.values():
             assert row.steps > 0
             assert row.parameters > 0
             assert {math.isnan(score.loss) for score in [*row.val.values(), *row.test.values()]} == {row.diverged}
-            assert (backend.store.weights(row.key) is None) == row.diverged
-        assert backend.cost(jobs).networks == len(jobs) == backend.store.spent().networks
+            assert (runner.store.weights(row.key) is None) == row.diverged
+        assert runner.cost(jobs).networks == len(jobs) == runner.store.spent().networks
         key = rows[Job(("a", "b"))].key
-        before = backend.store.weights(key)
+        before = runner.store.weights(key)
     assert len([record for record in caplog.records if "diverged" in record.message]) == 1, "a single warning"
     again = WatchedExecutor()
-    with open_backend(problem, tmp_path, device="cpu", executor=again) as backend:
+    with open_runner(problem, tmp_path, device="cpu", executor=again) as runner:
         with pytest.raises(Diverged, match=r"a, wild with seed 0 diverged; lower `recipe.lr`"):
-            backend.networks([Job(("a", "wild")), Job(("a", "b"))])
+            runner.networks([Job(("a", "wild")), Job(("a", "b"))])
         assert again.jobs == []
         # Weights that were dropped are trained again, as a batch some of whose networks diverge.
-        assert backend.store.weights(key) is None
-        for name, tensor in backend.weights(key).items():
+        assert runner.store.weights(key) is None
+        for name, tensor in runner.weights(key).items():
             assert torch.equal(tensor, before[name]), name
 
 
@@ -125,7 +125,7 @@ class FixedGroups(Method):
     def __init__(self, name: str, *groups: str) -> None:
         self.name, self.groups = name, [group.split() for group in groups]
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({None: Choice(tuple(Group(tasks, tasks) for tasks in self.groups))}, seeds)
 
 
@@ -147,8 +147,8 @@ def test_if_the_candidate_diverges_with_fresh_seeds_the_next_one_is_confirmed(tm
 class NeedsADivergingNetwork(Method):
     name, budgeted = "needy", False
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        backend.networks([backend.job(["wild"], seed) for seed in seeds])
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        runner.networks([runner.job(["wild"], seed) for seed in seeds])
         raise AssertionError("it must not come here")
 
 
@@ -166,9 +166,9 @@ def test_a_method_that_cannot_decide_is_reported_and_the_others_continue(tmp_pat
 
 def test_a_diverged_network_is_worse_than_any_other_and_a_diverged_reference_is_replaced(tmp_path: Path) -> None:
     subsets, diverged = list(map(frozenset, SUBSETS)), set(map(frozenset, DIVERGING))
-    with open_backend(diverging_problem(), tmp_path, device="cpu") as backend:
-        alone = relative_losses(backend, subsets, [0], split="val", reference="alone")
-        together = relative_losses(backend, subsets, [0], split="val", reference="together")
+    with open_runner(diverging_problem(), tmp_path, device="cpu") as runner:
+        alone = relative_losses(runner, subsets, [0], split="val", reference="alone")
+        together = relative_losses(runner, subsets, [0], split="val", reference="together")
     best = max(value for subset, values in alone.items() if subset not in diverged for value in values.values())
     for subset in diverged:
         # A group of four is predicted from three pairs: one that diverged must outweigh all else.

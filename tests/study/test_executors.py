@@ -8,7 +8,7 @@ import pytest
 from study_small import small_problem
 
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Store, Study, TrainingBackend, executors, make_executor
+from tagalong.study import Store, Study, TrainingRunner, executors, make_executor
 from tagalong.study.executors import Serial, device_name, planned_workers, worker_count
 
 pytestmark = pytest.mark.slow
@@ -19,9 +19,9 @@ JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", 
 def train_with(executor, path, problem, jobs=JOBS):
     with (
         Store(path) as store,
-        TrainingBackend(problem, store, executor=executor, partial=path.parent / "partial") as backend,
+        TrainingRunner(problem, store, executor=executor, partial=path.parent / "partial") as runner,
     ):
-        return {job: (row.val, row.test, row.steps) for job, row in backend.networks(jobs).items()}
+        return {job: (row.val, row.test, row.steps) for job, row in runner.networks(jobs).items()}
 
 
 def with_lambda():

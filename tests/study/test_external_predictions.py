@@ -20,7 +20,7 @@ from external_predictions import (
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
-from tagalong.study import ExternalStudy, Results, Study, open_backend
+from tagalong.study import ExternalStudy, Results, Study, open_runner
 from tagalong.study.external_results import check_told_predictions
 from tagalong.study.external_targets import check_targets
 from tagalong.study.members import member_seed, serving_network
@@ -118,12 +118,12 @@ def test_predictions_of_a_study_give_the_results_of_the_study(tmp_path: Path) ->
     targets = {part: {task: problem.splits[part].targets[task] for task in NAMES} for part in ("val", "test")}
     study = ExternalStudy(problem.tasks, targets=targets, logits=True)
     study.plan(methods=["stl", "ensemble"], budgets=[2, 3], seeds=2)
-    with open_backend(problem, tmp_path, device="cpu") as backend:
+    with open_runner(problem, tmp_path, device="cpu") as runner:
         while (network := study.ask()) is not None:
-            job = backend.job(*network)
-            (result,) = backend.networks([job]).values()
+            job = runner.job(*network)
+            (result,) = runner.networks([job]).values()
             tasks, seed = network
-            built = serving_network(problem, Group(tasks, tasks), backend.weights(result.key), seed)
+            built = serving_network(problem, Group(tasks, tasks), runner.weights(result.key), seed)
             predicted = {part: outputs_on(built, problem.splits[part].inputs) for part in ("val", "test")}
             study.tell(tasks, seed, **predicted, steps=result.steps, seconds=1.0, parameters=result.parameters)
     results = study.results()

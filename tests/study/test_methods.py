@@ -14,7 +14,7 @@ from tagalong.learn import Score
 from tagalong.study import (
     Store,
     Study,
-    TrainingBackend,
+    TrainingRunner,
     make_method,
 )
 from tagalong.study.decisions import train_choices
@@ -24,16 +24,16 @@ from tagalong.study.methods.random_groups import random_cover, random_partition
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
-    """A backend with five tasks; its networks are trained once for all tests here."""
+    """A runner with five tasks; its networks are trained once for all tests here."""
     path = tmp_path_factory.mktemp("five") / "run.sqlite"
-    with Store(path) as store, TrainingBackend(small_problem("abcde"), store, executor=Serial()) as backend:
-        yield backend
+    with Store(path) as store, TrainingRunner(small_problem("abcde"), store, executor=Serial()) as runner:
+        yield runner
 
 
-def decide(backend, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
+def decide(runner, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
     method = make_method(name, options)
-    decision = method.decide(backend, budgets, seeds)
-    return decision, train_choices(backend, {name: (method, decision)}, seeds)
+    decision = method.decide(runner, budgets, seeds)
+    return decision, train_choices(runner, {name: (method, decision)}, seeds)
 
 
 def record_for(records, budget, seed=0):
@@ -51,11 +51,11 @@ def set_partitions(names):
             yield [*partition[:i], block | {first}, *partition[i + 1 :]]
 
 
-def relative_loss(backend, task, subset, reference, part="val"):
+def relative_loss(runner, task, subset, reference, part="val"):
     ratios = []
     for seed in (0, 1):
-        mine, other = backend.job(subset, seed), backend.job(reference, seed)
-        rows = backend.networks([mine, other])
+        mine, other = runner.job(subset, seed), runner.job(reference, seed)
+        rows = runner.networks([mine, other])
         ratios.append(getattr(rows[mine], part)[task].loss / getattr(rows[other], part)[task].loss)
     return float(np.mean(ratios))
 
@@ -153,19 +153,19 @@ def test_exact_random_equals_the_mean_over_all_partitions(five):
 def test_random_draws_groupings_if_not_all_networks_are_trained(tmp_path):
     with (
         Store(tmp_path / "run.sqlite") as store,
-        TrainingBackend(small_problem("abcde"), store, executor=Serial()) as backend,
+        TrainingRunner(small_problem("abcde"), store, executor=Serial()) as runner,
     ):
-        decision, (record,) = decide(backend, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
+        decision, (record,) = decide(runner, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
         choice = decision.choices[3, 0]
         assert sum(choice.shares) == pytest.approx(3)
         assert all(share in (0.5, 1.0) for share in choice.shares)
         assert len(store) <= 1 + 2 * 3
-        again, _ = decide(backend, "random", budgets=(3, 2), seeds=(0, 1), options={"random": {"samples": 2}})
+        again, _ = decide(runner, "random", budgets=(3, 2), seeds=(0, 1), options={"random": {"samples": 2}})
         assert again.choices[3, 0] == choice, "whatever else is asked for"
         for task in "abcde":
             served = {g: s for g, s in zip(choice.groups, choice.shares, strict=True) if task in g.serves}
-            rows = backend.networks(backend.job(group.trains, 0) for group in served)
-            expected = sum(s * rows[backend.job(g.trains, 0)].test[task].loss for g, s in served.items())
+            rows = runner.networks(runner.job(group.trains, 0) for group in served)
+            expected = sum(s * rows[runner.job(g.trains, 0)].test[task].loss for g, s in served.items())
             assert record.test[task].loss == pytest.approx(expected)
 
 
@@ -228,12 +228,12 @@ def test_wider_networks_for_all_tasks(five):
 @pytest.mark.parametrize("name", ["hoa", "optimal"])
 def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name):
     decision, _ = decide(five, name)
-    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(five.problem, store, executor=Serial()) as backend:
+    with Store(tmp_path / "run.sqlite") as store, TrainingRunner(five.problem, store, executor=Serial()) as runner:
         for job in (five.job(subset, seed) for subset in five.subsets() for seed in (0, 1)):
             row = five.networks([job])[job]
             val = {t: Score(o.loss * (1000 if t == "c" else 1), o.error) for t, o in row.val.items()}
             store.add({row.key: (five.keys.definition(job), replace(row, val=val, test=val))})
-        again = make_method(name).decide(backend, (1, 2, 3), (0, 1))
+        again = make_method(name).decide(runner, (1, 2, 3), (0, 1))
         assert len(store) == 62, "nothing was trained"
     assert {at: choice.groups for at, choice in again.choices.items()} == {
         at: choice.groups for at, choice in decision.choices.items()

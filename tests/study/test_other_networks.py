@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Recipe, Task, Taught, count_parameters, relative_step_cost, train
 from tagalong.report import write_report
-from tagalong.study import Best, ExternalBackend, Results, Store, Study, open_backend
+from tagalong.study import Best, ExternalBackend, Results, Store, Study, open_runner
 from tagalong.study.executors import Serial
 from tagalong.study.keys import Keys
 from tagalong.study.training_backend import split_into_chunks
@@ -71,41 +71,41 @@ def test_networks_of_different_kinds_are_in_different_chunks() -> None:
     assert [{job.network for job in some} for some in split_into_chunks(jobs, 8)] == [{None}, {"tabm"}]
 
 
-def test_a_backend_trains_stores_and_restores_other_networks(problem: Problem, tmp_path: Path) -> None:
+def test_a_runner_trains_stores_and_restores_other_networks(problem: Problem, tmp_path: Path) -> None:
     jobs = [Job(TASKS, seed, network=name) for name in (None, "tabm") for seed in range(3)]
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        results = backend.networks(jobs)
-        before = {job: backend.weights(result.key) for job, result in results.items()}
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        results = runner.networks(jobs)
+        before = {job: runner.weights(result.key) for job, result in results.items()}
     assert {result.job for result in results.values()} == set(jobs)
     alone = train(problem, jobs[3])
     assert results[jobs[3]].parameters == alone.parameters == count_parameters(problem.with_network("tabm"), TASKS)
     for name, tensor in alone.state.items():
         torch.testing.assert_close(before[jobs[3]][name], tensor, rtol=1e-4, atol=1e-5)
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        backend.store._connection.execute("UPDATE networks SET weights = NULL, losses = NULL")
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        runner.store._connection.execute("UPDATE networks SET weights = NULL, losses = NULL")
         for job, result in results.items():
-            again = backend.weights(result.key)
+            again = runner.weights(result.key)
             assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
 
 
 def test_other_networks_can_be_trained_by_other_processes_and_teach(problem: Problem, tmp_path: Path) -> None:
     found = []
     for name, executor in (("here", Serial()), ("there", WatchedExecutor(pickled=True))):
-        with open_backend(problem, tmp_path / name, device="cpu", executor=executor) as backend:
-            teachers = [backend.group_job(replace(TABM, copy=copy), 0) for copy in (0, 1)]
-            keys = tuple(result.key for result in backend.networks(teachers).values())
-            student = backend.group_job(Group(TASKS, TASKS, taught=Taught(keys)), 0)
-            found.append([backend.networks([*teachers, student])[job].val for job in (*teachers, student)])
+        with open_runner(problem, tmp_path / name, device="cpu", executor=executor) as runner:
+            teachers = [runner.group_job(replace(TABM, copy=copy), 0) for copy in (0, 1)]
+            keys = tuple(result.key for result in runner.networks(teachers).values())
+            student = runner.group_job(Group(TASKS, TASKS, taught=Taught(keys)), 0)
+            found.append([runner.networks([*teachers, student])[job].val for job in (*teachers, student)])
     assert found[0] == found[1]
 
 
 def test_groups_of_networks_that_a_problem_does_not_have_are_refused(problem: Problem, tmp_path: Path) -> None:
     own = table(recipe=Recipe(epochs=1))
     with (
-        open_backend(own, tmp_path, device="cpu") as backend,
+        open_runner(own, tmp_path, device="cpu") as runner,
         pytest.raises(InvalidInput, match="`network` must be None, found"),
     ):
-        backend.networks([backend.group_job(TABM, 0)])
+        runner.networks([runner.group_job(TABM, 0)])
     expected = "must not require other networks if networks are trained elsewhere, found a TabM network"
     with pytest.raises(InvalidInput, match=expected):
         ExternalBackend(TASKS, {}).group_job(TABM, 0)

@@ -13,7 +13,7 @@ from watched_executor import WatchedExecutor
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
 from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
-from tagalong.study import ExternalBackend, Score, Study, open_backend
+from tagalong.study import ExternalBackend, Score, Study, open_runner
 from tagalong.study.decisions import _taught_by
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
@@ -83,9 +83,9 @@ def test_the_key_of_a_student_depends_on_everything_that_it_learns_from(problem:
 
 def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(problem: Problem, folder: Path) -> None:
     teachers, taught = students(problem)
-    with open_backend(problem, folder, device="cpu") as backend:
-        results = backend.networks([*taught, *teachers])
-        weights = {job: backend.weights(result.key) for job, result in results.items()}
+    with open_runner(problem, folder, device="cpu") as runner:
+        results = runner.networks([*taught, *teachers])
+        weights = {job: runner.weights(result.key) for job, result in results.items()}
     trained = [train(problem, job) for job in teachers]
     keys = list(map(Keys(problem, "cpu").of, teachers))
     for job in (taught[0], taught[4]):
@@ -99,8 +99,8 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
 
 
 def train_in(folder: Path, problem: Problem, request: list[Job], limit: int | None = None) -> dict[Job, NetworkResult]:
-    with open_backend(problem, folder, device="cpu", executor=WatchedExecutor(limit)) as backend:
-        return backend.networks(request)
+    with open_runner(problem, folder, device="cpu", executor=WatchedExecutor(limit)) as runner:
+        return runner.networks(request)
 
 
 @pytest.mark.parametrize("chunks", [2, 5], ids=["after a teacher", "after a student"])
@@ -122,15 +122,15 @@ def test_students_and_their_teachers_are_kept_and_others_are_restored_bit_for_bi
     problem: Problem, folder: Path
 ) -> None:
     teachers, taught = students(problem)
-    with open_backend(problem, folder, device="cpu") as backend:
-        results = backend.networks([*teachers, *taught])
-        before = {job: backend.weights(result.key) for job, result in results.items()}
-        backend.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them
-    with open_backend(problem, folder, device="cpu") as backend:
-        kept = {job for job, result in results.items() if backend.store.weights(result.key) is not None}
+    with open_runner(problem, folder, device="cpu") as runner:
+        results = runner.networks([*teachers, *taught])
+        before = {job: runner.weights(result.key) for job, result in results.items()}
+        runner.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them
+    with open_runner(problem, folder, device="cpu") as runner:
+        kept = {job for job, result in results.items() if runner.store.weights(result.key) is not None}
         assert kept == {taught[-1], taught[0], *teachers}
         for job in reversed(results):
-            again = backend.weights(results[job].key)
+            again = runner.weights(results[job].key)
             assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
 
 
@@ -139,8 +139,8 @@ def test_chunks_of_students_can_be_sent_to_other_processes(problem: Problem, fol
     found = []
     for pickled in (False, True):
         executor = WatchedExecutor(pickled=pickled)
-        with open_backend(problem, folder / str(pickled), device="cpu", executor=executor) as backend:
-            found.append(backend.networks([*teachers, taught[4]])[taught[4]].val)
+        with open_runner(problem, folder / str(pickled), device="cpu", executor=executor) as runner:
+            found.append(runner.networks([*teachers, taught[4]])[taught[4]].val)
     assert found[0] == found[1]
 
 
@@ -150,17 +150,17 @@ def test_groups_say_who_teaches_them_and_are_read_again(problem: Problem, folder
     grouping = Grouping((group,), 1.0, 1.0, "optimal", {"age": 0.5, "kind": 0.5}, 1)
     assert Grouping.from_json(grouping.to_json()) == Grouping.from_yaml(grouping.to_yaml()) == grouping
     assert "taught" not in Group(TASKS, TASKS).to_document()
-    with open_backend(problem, folder, device="cpu") as backend:
-        assert backend.group_job(group, 5) == taught[3]
-        results = backend.networks([*teachers, taught[2]])
-        scores = backend.average_scores((Group(TASKS, TASKS), group), [one.key for one in results.values()][::3], "val")
+    with open_runner(problem, folder, device="cpu") as runner:
+        assert runner.group_job(group, 5) == taught[3]
+        results = runner.networks([*teachers, taught[2]])
+        scores = runner.average_scores((Group(TASKS, TASKS), group), [one.key for one in results.values()][::3], "val")
     assert set(scores) == set(TASKS)
 
 
 def test_unknown_teachers_and_networks_trained_elsewhere_are_refused(problem: Problem, folder: Path) -> None:
     job = Job(TASKS, taught=Taught(("nobody",)))
-    with open_backend(problem, folder, device="cpu") as backend, pytest.raises(InvalidInput, match="in the store"):
-        backend.networks([job])
+    with open_runner(problem, folder, device="cpu") as runner, pytest.raises(InvalidInput, match="in the store"):
+        runner.networks([job])
     with pytest.raises(InvalidInput, match="must not teach networks that are trained elsewhere"):
         ExternalBackend(TASKS, {}).networks([job])
     with pytest.raises(InvalidInput, match="`taught` must be a Taught"):

@@ -18,7 +18,7 @@ from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, max_resamples, standard_errors
+from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, max_resamples, standard_errors
 from .building import (
     FieldChecker,
     fields_for_steps,
@@ -352,25 +352,44 @@ class Affinity:
         return type(self)(**merge_fields(self, other))
 
     def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
-        """Returns the averaged matrix of each block-bootstrap resample of the steps (n × tasks × tasks).
+        """Returns matrices that could have been measured instead of `mean` (n × tasks × tasks).
+
+        With a history, whole steps are resampled in blocks, and each resample is averaged. Errors that are common to
+        all sources of a target remain common.
+
+        Without a history, e.g. for streaming affinities, values are drawn from normal distributions with the standard
+        errors. Different pairs are drawn independently, but a symmetric matrix stays symmetric. Errors that are common
+        to a target's sources are not known as such, so differences between sources vary more than they should. Pairs
+        whose standard error is unknown vary as much as the least certain pair.
 
         Args:
             n: the number of resamples, up to 100,000, or fewer for more than 50 tasks.
             seed: the random seed.
+
+        Raises:
+            InvalidInput: If there is neither a history nor a standard error.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
             >>> affinity.bootstrap(n=50).shape
             (50, 2, 2)
         """
-        self._require_history("bootstrap")
         _check_positive("n", n)
         if n > (most := max_resamples(len(self.tasks))):
             expected = f"must be at most {most:,} for {pluralize(len(self.tasks), 'task')}"
             hint = "for more, draw them in parts, each with its own `seed`"
             raise InvalidInput("n", expected, f"{n:,}", hint)
-        average = Average.from_settings(self.settings)
-        return bootstrap_averages(self.history, self.null, average, n, seed, self.block_counts)
+        if len(self.steps):
+            average = Average.from_settings(self.settings)
+            return bootstrap_averages(self.history, self.null, average, n, seed, self.block_counts)
+        if not self.has_errors:
+            raise InvalidInput("bootstrap()", "requires a history of measured steps, or standard errors", "neither")
+        return draw_within_errors(self.mean, self.stderr, n, seed)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether standard errors are known. They are not for tables, or if each pair was measured once."""
+        return bool(np.isfinite(self.stderr[~np.eye(len(self.tasks), dtype=bool)]).any())
 
     def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing.

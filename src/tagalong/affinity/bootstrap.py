@@ -56,6 +56,21 @@ def bootstrap_averages(
     return np.concatenate(parts)
 
 
+def draw_within_errors(mean: Floats, stderr: Floats, n: int, seed: int) -> Floats:
+    """Returns `n` matrices drawn from normal distributions with the given means and standard errors.
+
+    Pairs are drawn independently, but a symmetric matrix stays symmetric. A pair whose standard error is unknown,
+    because it was measured once, varies as much as the least certain pair.
+    """
+    largest = np.nanmax(stderr[~np.eye(len(stderr), dtype=bool)])
+    errors = np.where(np.isfinite(stderr), stderr, largest)
+    noise = np.random.default_rng(seed).standard_normal((n, *mean.shape))
+    if all(np.array_equal(matrix, matrix.T, equal_nan=True) for matrix in (mean, errors)):
+        upper = np.triu(noise)
+        noise = upper + np.triu(noise, 1).swapaxes(1, 2)
+    return np.asarray(mean + errors * noise)
+
+
 def max_resamples(tasks: int) -> int:
     """Returns the largest number of resamples that `Affinity.bootstrap` draws at once.
 

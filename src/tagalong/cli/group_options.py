@@ -162,7 +162,7 @@ ResamplesOption = Annotated[
         "--resamples",
         parser=integer_option,
         metavar="NUMBER",
-        text="Number of bootstrap resamples of the history, used to estimate how stable the groups are.",
+        text="Number of resamples of the measurements, used to estimate how stable the groups are.",
     ),
 ]
 ExplainOption = Annotated[

@@ -161,7 +161,7 @@ class Grouping:
         solver: the name of the solver that found the grouping.
         ties: up to eight other groupings with the same value and the same number of groups.
         options: the score of each task in each of the chosen networks, sorted from best to worst.
-        resampled: the result of repeating the selection on bootstrap resamples, or None if there is no history and all
+        resampled: the result of repeating the selection on resamples, or None if there are no standard errors and all
             pairs were measured.
         unmeasured: the fraction of pairs of tasks that were never measured. Their scores were predicted from the other
             pairs.
@@ -207,7 +207,7 @@ class Grouping:
 
     @property
     def stability(self) -> float | None:
-        """The fraction of bootstrap resamples that lead to the same grouping, or None if there are no resamples."""
+        """The fraction of resamples that lead to the same grouping, or None if there are no resamples."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:

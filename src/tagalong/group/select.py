@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
+from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import choose_solver
 from .stability import Served, stability
@@ -87,9 +88,10 @@ def select_groups(
             "auto".
         time_limit: the time limit in seconds, after which the best grouping found so far is returned.
         seed: the random seed for the search and the resamples.
-        resamples: the number of bootstrap resamples used to assess how stable the groups are, if `scores` is an
-            affinity with a history, or if some pairs were never measured. In each resample, predicted scores are drawn
-            from their distribution. Defaults to 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
+        resamples: the number of resamples used to assess how stable the groups are, if `scores` is an affinity with a
+            history or standard errors (`Affinity.bootstrap`), or if some pairs were never measured. In each resample,
+            predicted scores are drawn from their distribution. Defaults to 100 for up to 12 tasks, 20 for up to 40, and
+            0 for more.
         stop: a function that is called several times per second in this thread. When this function returns True, the
             selection ends as if `time_limit` had passed.
 
@@ -200,8 +202,8 @@ def select_groups_by_budget(
     read = read_scores(scores, complete, has_costs=cost is not None)
     request.check(read)
     groupings = _solve_request(read, request)
-    affinity = scores if isinstance(scores, Affinity) else None
-    if (affinity is not None and len(affinity.steps)) or read.completion is not None:
+    affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
+    if affinity is not None or read.completion is not None:
         groupings = _add_stability(affinity, read, request, groupings)
     return dict(zip(request.budgets, groupings, strict=True))
 
@@ -345,18 +347,15 @@ def _add_stability(
 
 
 def _resample_scores(affinity: Affinity | None, scores: Scores, number: int, seed: int) -> Iterator[Scores]:
-    """Yields resampled scores: of the steps if there is a history, otherwise within the standard errors, if known.
+    """Yields resampled scores: of the affinity if its errors are known, and of the predictions for unmeasured pairs.
 
     Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
     """
     assert scores.matrix is not None
-    random = np.random.default_rng([seed, 1])  # independent of the bootstrap
-    if affinity is not None and len(affinity.steps):
-        matrices = iter(affinity.only(scores.tasks).bootstrap(number, seed))
-    else:
-        known = np.zeros_like(scores.matrix) if affinity is None else affinity.only(scores.tasks).stderr
-        errors = np.nan_to_num(known)
-        matrices = (scores.matrix + errors * random.standard_normal(errors.shape) for _ in range(number))
+    random = np.random.default_rng([1, seed])  # independent of the bootstrap
+    matrices: Iterable[Floats] = repeat(scores.matrix, number)
+    if affinity is not None:
+        matrices = affinity.only(scores.tasks).bootstrap(number, seed)
     for matrix in matrices:
         kept = np.where(np.isfinite(matrix), matrix, scores.matrix)
         yield replace(scores, matrix=kept if scores.completion is None else scores.completion.draw(kept, random))

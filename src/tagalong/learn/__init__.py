@@ -11,6 +11,8 @@ from .averaging import Average as Average
 from .averaging import average_answers as average_answers
 from .averaging import average_outputs as average_outputs
 from .balance import check_rule as check_rule
+from .balance import describe_rule as describe_rule
+from .balance import register_rule as register_rule
 from .base_rate import constant_output as constant_output
 from .base_rate import has_constant as has_constant
 from .batchable import why_not_batched as why_not_batched

@@ -331,7 +331,6 @@ class Training:
         else:
             for inputs, targets in self.task_losses.batches(parts, (self.job.seed, self.epoch)):
                 self.step(inputs, targets)
-        self.balancer.after_epoch()
         self._validate()
         self.epoch += 1
         self.seconds += time.perf_counter() - start
@@ -365,7 +364,6 @@ class Training:
         losses = self.losses(inputs, targets) if self.step_meter is None else self.step_meter(inputs, targets)
         self.balancer.backward(losses, self.scaler)
         self._update()
-        self.balancer.after_step(lambda: self.losses(inputs, targets))
         if self.windows is not None:
             total = sum(task.weight * float(losses[task.name].detach()) for task in self.tasks)
             self.windows.add_loss(total, self.epoch)

@@ -5,7 +5,6 @@ Modules have names such as `faces_problem`, so that `tagalong.problems.faces` al
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE
 from .celeba_net import CelebANet as CelebANet
-from .demos import DEMO_TASKS as DEMO_TASKS
 from .demos import DEMOS as DEMOS
 from .demos import Demo as Demo
 from .faces_drawing import FACE_ATTRIBUTES as FACE_ATTRIBUTES

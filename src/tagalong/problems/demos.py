@@ -88,5 +88,3 @@ DEMOS: dict[str, Demo] = {
         methods=("mtl", "ensemble", "best-of", "tag", "auto"),  # all others together take as long on two cores
     ),
 }
-
-DEMO_TASKS = {name: demo.tasks for name, demo in DEMOS.items()}

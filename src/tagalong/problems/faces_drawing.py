@@ -26,6 +26,7 @@ DARK_SKIN_HAIR_PROBABILITIES = (0.72, 0.04, 0.14)
 LIGHT_SKIN, DARK_SKIN = np.array([0.97, 0.82, 0.70]), np.array([0.42, 0.26, 0.17])
 BLACK, BLOND, BROWN = (0.07, 0.06, 0.07), (0.86, 0.70, 0.38), (0.40, 0.25, 0.14)
 GRAY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
+CHEEKS, EYES = np.array([0.90, 0.28, 0.33]), np.array([0.95, 0.95, 0.95])
 IRIS_COLORS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
 PIXELS_PER_BATCH = 2**18  # a megabyte per channel, which fits into the CPU cache
 MARGIN = 0.3  # the maximum displacement of a facial feature due to the position, tilt and size of the face
@@ -92,98 +93,67 @@ def draw_faces(
 def _draw_batch(
     attributes: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], canvas: Canvas
 ) -> NDArray[np.uint8]:
+    """Draws faces from back to front."""
+    random, rows, ellipse, normal = canvas.random, canvas.rows, canvas.draw_ellipse, canvas.draw_normal
     tone = LIGHT_SKIN + skin[:, None] * (DARK_SKIN - LIGHT_SKIN)
-    tone += 0.02 * canvas.random.standard_normal(tone.shape)
-    hair = _hair_colors(attributes, canvas.random)
-    face_width, face_height = canvas.draw_normal(0.46, 0.03), canvas.draw_normal(0.62, 0.03)
-    canvas.fill_background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
-    _draw_hair_behind(canvas, hair, is_man, face_width)
-    _draw_body(canvas, tone)
-    canvas.draw_ellipse(tone, 0, 0.05, face_width, face_height)
-    _draw_hairline(canvas, hair, is_man, face_width, face_height)
-    canvas.draw_ellipse(
-        np.array([0.90, 0.28, 0.33]), face_width * 0.58, 0.2, 0.2, 0.15,
-        which=attributes["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
-    )  # fmt: skip
-    _draw_beard(canvas, attributes, hair, face_width, face_height)
-    _draw_features(canvas, tone, hair)
-    canvas.draw_ellipse(
-        hair * 0.8, 0, 0.315, canvas.draw_normal(0.19, 0.015), 0.05, which=attributes["Mustache"], strength=0.95
-    )
-    _draw_hat(canvas, attributes["Wearing_Hat"], face_width)
+    tone += 0.02 * random.standard_normal(tone.shape)
+    hair = _draw_hair_colors(attributes, random)
+    width, height = normal(0.46, 0.03), normal(0.62, 0.03)
+    canvas.fill_background(*random.random((2, rows, 3)) * 0.9)
+
+    # The hair behind the face is short for men, and mostly long for women.
+    long_hair = ~is_man & (random.random(rows) < 0.85)
+    ellipse(hair, 0, -0.12, width + 0.1, 0.58)
+    ellipse(hair, 0, 0.2, width + normal(0.16, 0.03), normal(0.78, 0.08), which=long_hair)
+
+    # The neck, the clothes and the face
+    ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
+    ellipse(random.random((rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
+    ellipse(tone, 0, 0.05, width, height)
+
+    # The hair above the forehead starts at a random height. A few men are bald.
+    with_hair = ~is_man | (random.random(rows) > 0.05)
+    ellipse(hair, 0, 0.05, width + 0.03, height + 0.03, which=with_hair, above=normal(-0.33, 0.08))
+
+    rosy = attributes["Rosy_Cheeks"]
+    ellipse(CHEEKS, width * 0.58, 0.2, 0.2, 0.15, which=rosy, strength=0.62, mirrored=True, blurred=True)
+
+    # A shadow is thin and grainy, over the whole jaw; a goatee is thick, around the chin.
+    jaw, shadow, goatee = normal(0.26, 0.02), attributes["5_o_Clock_Shadow"], attributes["Goatee"]
+    ellipse(hair * 0.4 + 0.1, 0, 0.05, width, height, which=shadow, below=jaw, grain=0.5, strength=0.45)
+    chin = (normal(0.56, 0.02), normal(0.17, 0.015), normal(0.14, 0.015))
+    ellipse(hair * 0.85, 0, *chin, which=goatee, strength=0.92)
+    full_beard = ~attributes["No_Beard"] & ~goatee & ~attributes["Mustache"]
+    ellipse(hair * 0.85, 0, 0.05, width, height, which=full_beard, below=jaw, grain=0.3, strength=0.6)
+
+    # Eyes, brows, nose, mouth and mustache
+    apart = normal(0.19, 0.012)
+    iris = IRIS_COLORS[random.integers(0, len(IRIS_COLORS), rows)]
+    ellipse(EYES, apart, -0.06, 0.095, normal(0.055, 0.01), mirrored=True)
+    ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
+    ellipse(hair * 0.7, apart, normal(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
+    ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
+    ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
+    lips = np.clip(tone * 0.5 + [0.38, 0.08, 0.1], 0, 1)
+    ellipse(lips, 0, 0.4, normal(0.16, 0.02), normal(0.045, 0.01))
+    ellipse(hair * 0.8, 0, 0.315, normal(0.19, 0.015), 0.05, which=attributes["Mustache"], strength=0.95)
+
+    # The crown of a hat covers the hair, and ends in a brim or a band.
+    hat, color, line = attributes["Wearing_Hat"], random.random((rows, 3)) * 0.9, normal(-0.32, 0.03)
+    ellipse(color, 0, -0.35, width + normal(0.12, 0.02), normal(0.48, 0.04), which=hat, above=line)
+    has_brim = random.random(rows) < 0.5
+    ellipse(color * 0.75, 0, line, width + 0.3, 0.07, which=hat & has_brim)
+    ellipse(color * 0.6, 0, line, width + 0.1, 0.05, which=hat & ~has_brim)
     return canvas.to_images()
 
 
-def _hair_colors(attributes: dict[str, Flags], random: np.random.Generator) -> Colors:
+def _draw_hair_colors(attributes: dict[str, Flags], random: np.random.Generator) -> Colors:
     rows = len(attributes["Black_Hair"])
     kinds = [attributes["Black_Hair"], attributes["Blond_Hair"], attributes["Brown_Hair"], random.random(rows) < 0.6]
     colors = np.array([BLACK, BLOND, BROWN, GRAY, RED])[np.select(kinds, list(range(4)), default=4)]
     shade = 1 + 0.18 * random.standard_normal((rows, 1))
     clipped: Colors = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
     return clipped
-
-
-def _draw_hair_behind(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers) -> None:
-    """Draws the hair behind the face: short for men, mostly long for women."""
-    long = ~is_man & (canvas.random.random(canvas.rows) < 0.85)
-    canvas.draw_ellipse(hair, 0, -0.12, face_width + 0.1, 0.58)
-    canvas.draw_ellipse(
-        hair, 0, 0.2, face_width + canvas.draw_normal(0.16, 0.03), canvas.draw_normal(0.78, 0.08), which=long
-    )
-
-
-def _draw_body(canvas: Canvas, tone: Colors) -> None:
-    canvas.draw_ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
-    canvas.draw_ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
-
-
-def _draw_hairline(canvas: Canvas, hair: Colors, is_man: Flags, face_width: Numbers, face_height: Numbers) -> None:
-    """Draws the hair above the forehead, at a random height. A few men are bald."""
-    visible = ~is_man | (canvas.random.random(canvas.rows) > 0.05)
-    canvas.draw_ellipse(
-        hair, 0, 0.05, face_width + 0.03, face_height + 0.03, which=visible, above=canvas.draw_normal(-0.33, 0.08)
-    )
-
-
-def _draw_beard(
-    canvas: Canvas, attributes: dict[str, Flags], hair: Colors, face_width: Numbers, face_height: Numbers
-) -> None:
-    """Draws a shadow (thin and grainy, over the whole jaw), a goatee (thick, around the chin) or a full beard."""
-    jaw = canvas.draw_normal(0.26, 0.02)
-    shadow = attributes["5_o_Clock_Shadow"]
-    canvas.draw_ellipse(
-        hair * 0.4 + 0.1, 0, 0.05, face_width, face_height, which=shadow, below=jaw, grain=0.5, strength=0.45
-    )
-    chin = (canvas.draw_normal(0.56, 0.02), canvas.draw_normal(0.17, 0.015), canvas.draw_normal(0.14, 0.015))
-    canvas.draw_ellipse(hair * 0.85, 0, *chin, which=attributes["Goatee"], strength=0.92)
-    full = ~attributes["No_Beard"] & ~attributes["Goatee"] & ~attributes["Mustache"]
-    canvas.draw_ellipse(hair * 0.85, 0, 0.05, face_width, face_height, which=full, below=jaw, grain=0.3, strength=0.6)
-
-
-def _draw_features(canvas: Canvas, tone: Colors, hair: Colors) -> None:
-    """Draws eyes, brows, nose and mouth."""
-    apart = canvas.draw_normal(0.19, 0.012)
-    iris = IRIS_COLORS[canvas.random.integers(0, len(IRIS_COLORS), canvas.rows)]
-    canvas.draw_ellipse(
-        np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.draw_normal(0.055, 0.01), mirrored=True
-    )
-    canvas.draw_ellipse(iris, apart, -0.06, 0.045, 0.05, mirrored=True)
-    canvas.draw_ellipse(hair * 0.7, apart, canvas.draw_normal(-0.18, 0.012), 0.12, 0.028, mirrored=True, strength=0.85)
-    canvas.draw_ellipse(tone * 0.85, 0.02, 0.12, 0.045, 0.15, strength=0.6)
-    canvas.draw_ellipse(tone * 0.78, 0, 0.22, 0.08, 0.04, strength=0.6)
-    lips = np.clip(tone * 0.5 + [0.38, 0.08, 0.1], 0, 1)
-    canvas.draw_ellipse(lips, 0, 0.4, canvas.draw_normal(0.16, 0.02), canvas.draw_normal(0.045, 0.01))
-
-
-def _draw_hat(canvas: Canvas, which: Flags, face_width: Numbers) -> None:
-    """Draws a crown over the hair, with a brim or a band."""
-    color = canvas.random.random((canvas.rows, 3)) * 0.9
-    line = canvas.draw_normal(-0.32, 0.03)
-    crown = (-0.35, face_width + canvas.draw_normal(0.12, 0.02), canvas.draw_normal(0.48, 0.04))
-    canvas.draw_ellipse(color, 0, *crown, which=which, above=line)
-    brimmed = canvas.random.random(canvas.rows) < 0.5
-    canvas.draw_ellipse(color * 0.75, 0, line, face_width + 0.3, 0.07, which=which & brimmed)
-    canvas.draw_ellipse(color * 0.6, 0, line, face_width + 0.1, 0.05, which=which & ~brimmed)
 
 
 class Canvas:
@@ -196,7 +166,7 @@ class Canvas:
     """
 
     def __init__(self, rows: int, pixels: int, random: np.random.Generator) -> None:
-        self.rows, self.pixels, self.random = rows, pixels, random
+        self.rows, self.random = rows, random
         self.grid = ((np.arange(pixels) + 0.5) / pixels * 2 - 1).astype(np.float32)
         size, tilt = self.draw_normal(1.0, 0.06), self.draw_normal(0.0, 0.06)
         x = self.grid[None, None, :] - self.draw_normal(0.0, 0.06)
@@ -245,23 +215,26 @@ class Canvas:
             grain: how much the opacity varies from pixel to pixel.
             blurred: whether the ellipse fades out gradually instead of having a sharp edge.
         """
-        chosen = slice(None) if which is None else np.flatnonzero(which)
+        faces = slice(None) if which is None else np.flatnonzero(which)
         down, across = self._pixel_range(y, height), slice(None) if mirrored else self._pixel_range(x, width)
-        region = (chosen, down, across)
-        x, y, face_width, high = (_select_faces(value, chosen) for value in (x, y, width, height))
-        pixel_x, pixel_y = self.x[region], self.y[region]
-        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / face_width)
-        distance += np.square((pixel_y - y) / high)
-        radius: Numbers = np.minimum(face_width, high)
+        x, y, width, height = (_select_faces(value, faces) for value in (x, y, width, height))
+        pixel_x, pixel_y = self.x[faces, down, across], self.y[faces, down, across]
+        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / width)
+        distance += np.square((pixel_y - y) / height)
         # Near the edge 1 − r² falls twice as fast as 1 − r.
-        coverage = np.exp(-2 * distance) if blurred else self._coverage(distance, radius * np.float32(0.5))
+        sharpness = np.minimum(width, height) * np.float32(0.5)
+        coverage = np.exp(-2 * distance) if blurred else self._coverage(distance, sharpness)
         if above is not None:
-            coverage *= self._coverage(pixel_y, 1.0, _select_faces(above, chosen))
+            coverage *= self._coverage(pixel_y, 1.0, _select_faces(above, faces))
         if below is not None:
-            coverage *= 1 - self._coverage(pixel_y, 1.0, _select_faces(below, chosen))
+            coverage *= 1 - self._coverage(pixel_y, 1.0, _select_faces(below, faces))
         if grain:
             coverage *= 1 - np.float32(grain) * self.random.random(coverage.shape, dtype=np.float32)
-        self._paint(region, coverage * np.float32(strength), color)
+        coverage *= np.float32(strength)
+        tint = np.broadcast_to(color, (self.rows, 3)).astype(np.float32)[faces]
+        for channel in range(3):
+            where = (faces, channel, down, across)
+            self.image[where] += coverage * (tint[:, channel, None, None] - self.image[where])
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
         """Returns the fraction of each pixel that lies within the limit, with a soft edge about one pixel wide."""
@@ -272,17 +245,6 @@ class Canvas:
     def _pixel_range(self, center: float | Numbers, half_size: float | Numbers) -> slice:
         first, last = np.min(center - half_size) - MARGIN, np.max(center + half_size) + MARGIN
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
-
-    def _paint(
-        self, region: tuple[slice | NDArray[np.int64], slice, slice], coverage: Numbers, color: NDArray[np.float64]
-    ) -> None:
-        chosen, down, across = region
-        tint = np.broadcast_to(color, (self.rows, 3)).astype(np.float32)[chosen]
-        for channel in range(3):
-            where = (chosen, channel, down, across)
-            change = tint[:, channel, None, None] - self.image[where]
-            change *= coverage
-            self.image[where] += change
 
     def fill_background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
         """Fills the image with a vertical gradient between two colors."""
@@ -299,5 +261,5 @@ class Canvas:
         return np.clip(self.image, 0, 255, out=self.image).astype(np.uint8)
 
 
-def _select_faces(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
-    return value[chosen] if isinstance(value, np.ndarray) else np.array(value, np.float32)
+def _select_faces(value: float | Numbers, faces: slice | NDArray[np.int64]) -> Numbers:
+    return value[faces] if isinstance(value, np.ndarray) else np.array(value, np.float32)

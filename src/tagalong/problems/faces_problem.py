@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, is_integer, raise_problems
 from tagalong.learn import Encoder, ModuleFactory, Problem, Recipe, Task, derive_seed
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
@@ -62,45 +61,38 @@ def faces(
         raise InvalidInput("size", "must be 'small', 'full' or None", repr(size))
     given = {"rows": rows, "pixels": pixels, "channels": channels, "dtype": dtype}
     settings = SIZES[size or "quick"] | {name: value for name, value in given.items() if value is not None}
-    _check_options(settings, noise, seed)
-    random = np.random.default_rng(derive_seed(seed, "faces"))
-    attributes, man, skin = draw_attributes(settings["rows"], random)
-    images = torch.from_numpy(draw_faces(attributes, man, skin, settings["pixels"], random))
-    labels = add_label_noise(attributes, noise, random)
-    uint8 = settings["dtype"] == "uint8"
-    return Problem.from_arrays(
-        images if uint8 else Centred()(images),
-        {name: flags.astype(np.float64) for name, flags in labels.items()},
-        [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
-        name="faces",
-        encoder=_make_encoder(size, settings, uint8),
-        recipe=recipe or FACES_RECIPES[size or "quick"],
-        seed=seed,
-        notes=[f"drawn: {settings['rows']} faces of {settings['pixels']} pixels, {noise:.0%} label noise"],
-    )
-
-
-def _check_options(settings: Mapping[str, Any], noise: Any, seed: Any) -> None:
     problems = [
         InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
         for name, minimum in MIN_VALUES.items()
-        if not isinstance(settings[name], int) or settings[name] < minimum
+        if not is_integer(settings[name], minimum)
     ]
     if not isinstance(noise, (int, float)) or not 0 <= noise <= 0.25:
         problems.append(InvalidInput("noise", "must be between 0 and 0.25", repr(noise)))
     if settings["dtype"] not in ("float32", "uint8"):
         problems.append(InvalidInput("dtype", "must be 'float32' or 'uint8'", repr(settings["dtype"])))
-    if not isinstance(seed, int):
+    if not is_integer(seed):
         problems.append(InvalidInput("seed", "must be an integer", repr(seed)))
     raise_problems(problems)
 
-
-def _make_encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Encoder:
-    pixels, channels = settings["pixels"], settings["channels"]
-    if size is None:
-        return SmallCNN(pixels, channels, uint8=uint8)
-    # With Keras's 0.01, BatchNorm's statistics would need hundreds of steps, more than the first epoch has.
-    return CelebANet(channels, uint8, momentum=0.1, channels_last=size == "full")
+    random = np.random.default_rng(derive_seed(seed, "faces"))
+    attributes, man, skin = draw_attributes(settings["rows"], random)
+    images = torch.from_numpy(draw_faces(attributes, man, skin, settings["pixels"], random))
+    labels = add_label_noise(attributes, noise, random)
+    uint8, channels = settings["dtype"] == "uint8", settings["channels"]
+    encoder: Encoder = SmallCNN(settings["pixels"], channels, uint8)
+    if size:
+        # With Keras's 0.01, BatchNorm's statistics would need hundreds of steps, more than the first epoch has.
+        encoder = CelebANet(channels, uint8, momentum=0.1, channels_last=size == "full")
+    return Problem.from_arrays(
+        images if uint8 else Centred()(images),
+        {name: flags.astype(np.float64) for name, flags in labels.items()},
+        [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
+        name="faces",
+        encoder=encoder,
+        recipe=recipe or FACES_RECIPES[size or "quick"],
+        seed=seed,
+        notes=[f"drawn: {settings['rows']} faces of {settings['pixels']} pixels, {noise:.0%} label noise"],
+    )
 
 
 class SmallCNN(ModuleFactory):

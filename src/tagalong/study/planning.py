@@ -16,7 +16,6 @@ from tagalong.files import write_atomic
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 
-from .backend import Backend
 from .external_backend import (
     COSINE_ESTIMATORS,
     PREDICTIONS_HINT,
@@ -28,6 +27,7 @@ from .external_targets import ExternalTargets
 from .methods import AutoMethod, Choice, Decision, Ensemble, Method, make_method, read_effort
 from .records import Label, label_key
 from .relative_losses import Subset
+from .runner import Runner
 from .study_request import Options, StudyRequest, check_options, check_request
 
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINE_ESTIMATORS}
@@ -273,7 +273,7 @@ class PlannedGroups(Method):
         self.name, self._groups = name, groups
         self.budgeted = None not in groups
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, backend: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         costs = {}
         if self.name in ESTIMATORS:  # affinities are measured in one training of all tasks
             with suppress(MissingNetworks):

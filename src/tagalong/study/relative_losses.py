@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from .backend import Backend
+    from .runner import Runner
 
 Subset = frozenset[str]
 Losses = Callable[[Subset, str, int], float]
@@ -73,33 +73,33 @@ def relative_loss_table(
 
 
 def relative_losses(
-    backend: Backend,
+    runner: Runner,
     subsets: Iterable[Subset],
     seeds: Sequence[int],
     *,
     split: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """Returns the `relative_loss_table` of networks provided by a backend.
+    """Returns the `relative_loss_table` of networks provided by a runner.
 
     Diverged networks rank below all other networks.
 
     Args:
-        backend: the backend that trains the networks or looks them up.
+        runner: the runner that trains the networks or looks them up.
         subsets: the tasks of each network.
         seeds: the seeds to average over.
         split: the split on which losses are computed.
         reference: the reference network (see `relative_loss_table`).
     """
-    wanted, names = list(subsets), backend.tasks
+    wanted, names = list(subsets), runner.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
-    jobs = [backend.job(subset, seed) for subset in [*wanted, *references] for seed in seeds]
-    rows = backend.networks(jobs, diverged=True)
+    jobs = [runner.job(subset, seed) for subset in [*wanted, *references] for seed in seeds]
+    rows = runner.networks(jobs, diverged=True)
     if any(row.diverged for row in rows.values()):
-        rows |= backend.networks(backend.job(names, seed) for seed in seeds)
+        rows |= runner.networks(runner.job(names, seed) for seed in seeds)
 
     def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(getattr(rows[backend.job(subset, seed)], split)[task].loss)
+        return float(getattr(rows[runner.job(subset, seed)], split)[task].loss)
 
     return _fill_diverged(relative_loss_table(wanted, names, seeds, loss, reference), len(names))
 

@@ -26,7 +26,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .training_backend import TrainingBackend, open_backend
+from .training_backend import TrainingRunner, open_runner
 from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
@@ -132,17 +132,17 @@ class Study:
         """
         options = with_effort(options, effort, methods, passes)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
-        with open_backend(
+        with open_runner(
             self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
-        ) as backend:
+        ) as runner:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
-            settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
+            settings = write_settings(self.out, self.problem, runner.keys.architecture, about)
             for note in request.notes:
                 logger.info("%s", note)
-            results = self._compare_methods(backend, request, settings)
-            backend.unwritten += self._write_results(results, backend)
-            logger.info("finished: %d networks in the store", len(backend.store))
-        self.unwritten = tuple(backend.unwritten)
+            results = self._compare_methods(runner, request, settings)
+            runner.unwritten += self._write_results(results, runner)
+            logger.info("finished: %d networks in the store", len(runner.store))
+        self.unwritten = tuple(runner.unwritten)
         for sentence in self.unwritten:
             logger.error("%s", sentence)  # again, since the log in the folder is closed by now
         return results
@@ -196,9 +196,9 @@ class Study:
             raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,
-            TrainingBackend(self.problem, store, executor=self._executor, device=self._device) as backend,
+            TrainingRunner(self.problem, store, executor=self._executor, device=self._device) as runner,
         ):
-            return keep_best(results, self.problem, backend.weights, backend.width, label)
+            return keep_best(results, self.problem, runner.weights, runner.width, label)
 
     def _checked_request(self, *arguments: Any, **keywords: Any) -> StudyRequest:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
@@ -207,45 +207,45 @@ class Study:
         check_no_external_study(self.out)
         return request
 
-    def _compare_methods(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
+    def _compare_methods(self, runner: TrainingRunner, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
-            method.begin(backend, request.seeds)
+            method.begin(runner, request.seeds)
         # The networks for all tasks come first, since every cost is relative to theirs.
-        wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
-        decisions = decide_all(backend, request)
-        write_decisions(self.out, decisions, backend.tasks)
+        wanted, request = request.seeds, replace(request, seeds=runner.converged_seeds(request.seeds))
+        decisions = decide_all(runner, request)
+        write_decisions(self.out, decisions, runner.tasks)
         settings = settings | explain_decisions(decisions) | {"notes": [*request.notes, *effort_notes(decisions)]}
         info = ProblemInfo.of(self.problem)
-        records = train_choices(backend, decisions, request.seeds)
-        learning = Learning(self._constant_p_values(backend, records))
+        records = train_choices(runner, decisions, request.seeds)
+        learning = Learning(self._constant_p_values(runner, records))
         fresh, lost = confirm_candidate(
-            backend, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
+            runner, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
         )
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
-        _keep_networks(backend, records)
-        learning = replace(learning, late=_count_late_networks(backend, records))
+        _keep_networks(runner, records)
+        learning = replace(learning, late=_count_late_networks(runner, records))
         clusters = self.problem.test.groups
-        noise = comparison_noise(records, backend.row_losses, clusters, request.confirming, learning.unlearnt)
-        settings = {**settings, "spent": asdict(backend.store.spent())}
+        noise = comparison_noise(records, runner.row_losses, clusters, request.confirming, learning.unlearnt)
+        settings = {**settings, "spent": asdict(runner.store.spent())}
         return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
 
-    def _constant_p_values(self, backend: TrainingBackend, records: Sequence[Record]) -> dict[str, float]:
+    def _constant_p_values(self, runner: TrainingRunner, records: Sequence[Record]) -> dict[str, float]:
         """Compares the networks that may be recommended with constants, on the validation rows.
 
         The constants are the best ones for these very rows. A network that merely predicts a better constant than the
         mean of the training labels has not learned anything from its inputs.
         """
-        _keep_networks(backend, records)
+        _keep_networks(runner, records)
         constants = constant_scores(self.problem, "val", fit_on="val")
-        groupings = [[backend.row_losses(record, "val") for record in some] for some in comparable_records(records)]
+        groupings = [[runner.row_losses(record, "val") for record in some] for some in comparable_records(records)]
         rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
         return constant_p_values(groupings, rows, self.problem.val.groups)
 
-    def _write_results(self, results: Results, backend: TrainingBackend) -> list[str]:
+    def _write_results(self, results: Results, runner: TrainingRunner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
-        best, file = keep_best(results, self.problem, backend.weights, backend.width), self.out / "results.json"
+        best, file = keep_best(results, self.problem, runner.weights, runner.width), self.out / "results.json"
         networks_lost = _try_to_write(self.out / "networks", lambda: best.save(self.out))
         results_lost = _try_to_write(file, lambda: results.save(file))
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
@@ -253,18 +253,18 @@ class Study:
         return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
 
 
-def _keep_networks(backend: TrainingBackend, records: Sequence[Record]) -> None:
+def _keep_networks(runner: TrainingRunner, records: Sequence[Record]) -> None:
     """Keeps the networks of these records and restores those that were pruned."""
     chosen = {key for record in records for key in record.networks}
-    backend.store.keep(chosen)  # before reading them, since another process may prune the store at any time
-    backend.restore(sorted(chosen))
+    runner.store.keep(chosen)  # before reading them, since another process may prune the store at any time
+    runner.restore(sorted(chosen))
 
 
-def _count_late_networks(backend: TrainingBackend, records: Sequence[Record]) -> dict[Label, LateNetworks]:
-    recipe = backend.problem.recipe
+def _count_late_networks(runner: TrainingRunner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
+    recipe = runner.problem.recipe
     if recipe.keep == "last":  # the best epoch is not known
         return {}
-    results = backend.store.results({key for record in records for key in record.networks})
+    results = runner.store.results({key for record in records for key in record.networks})
     found = {}
     for label, some in by_label(records).items():
         best_epochs = [results[key].best_epoch for key in {key for record in some for key in record.networks}]

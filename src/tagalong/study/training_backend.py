@@ -1,4 +1,4 @@
-"""The backend that trains networks which are missing from its store."""
+"""The runner that trains networks which are missing from its store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ from tagalong.learn import (
 from tagalong.progress import NoProgress, Progress, ProgressReporter
 from tagalong.score import Score
 
-from .backend import Backend, describe_jobs
 from .executors import Advance, Chunk, Executor, device_name, make_executor, planned_workers, worker_count
 from .keys import Keys
 from .latency import measure_latency
@@ -46,6 +45,7 @@ from .members import serving_network
 from .network_result import Losses, NetworkResult
 from .records import Cost, Record, averaged_tasks
 from .run_folder import check_store, log_to_file
+from .runner import Runner, describe_jobs
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -59,13 +59,13 @@ CHECKPOINT_KEY_DIGITS = 32  # digits of a key in file names
 NETWORKS_PER_PASS = 16  # networks that answer the same rows at a time, which limits memory
 
 
-def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
-    """Raises the errors that `open_backend` would raise, without loading a problem.
+def check_runner(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
+    """Raises the errors that `open_runner` would raise, without loading a problem.
 
     Args:
-        out: see `open_backend`.
-        executor: see `open_backend`.
-        device: see `open_backend`.
+        out: see `open_runner`.
+        executor: see `open_runner`.
+        device: see `open_runner`.
 
     Raises:
         ValueError: If the executor or device is unknown, or the networks in the folder cannot be used.
@@ -76,15 +76,15 @@ def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "se
 
 
 @contextmanager
-def open_backend(
+def open_runner(
     problem: Problem,
     out: str | os.PathLike[str],
     *,
     executor: str | Executor = "serial",
     device: str = "auto",
     progress: Progress | None = None,
-) -> Iterator[TrainingBackend]:
-    """Opens a backend that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
+) -> Iterator[TrainingRunner]:
+    """Opens a runner that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
     On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
     dropped, and checkpoints of finished networks are removed.
@@ -102,9 +102,9 @@ def open_backend(
         >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
         >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
         >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
-        >>> with tempfile.TemporaryDirectory() as out, open_backend(problem, out, device="cpu") as backend:
-        ...     jobs = [backend.job(["age"], seed=0), backend.job(["age", "height"], seed=0)]
-        ...     results = backend.networks(jobs)
+        >>> with tempfile.TemporaryDirectory() as out, open_runner(problem, out, device="cpu") as runner:
+        ...     jobs = [runner.job(["age"], seed=0), runner.job(["age", "height"], seed=0)]
+        ...     results = runner.networks(jobs)
         >>> [sorted(result.test) for result in results.values()]
         [['age'], ['age', 'height']]
     """
@@ -113,22 +113,22 @@ def open_backend(
     with (
         log_to_file(folder / "run.log") as unwritten,
         Store(folder / "run.sqlite") as store,
-        TrainingBackend(
+        TrainingRunner(
             problem,
             store,
             executor=made_executor,
             device=checked_device,
             progress=progress,
             partial=folder / "partial",
-        ) as backend,
+        ) as runner,
     ):
-        backend.unwritten = unwritten
-        yield backend
+        runner.unwritten = unwritten
+        yield runner
         store.prune()
-        backend.tidy()
+        runner.tidy()
 
 
-class TrainingBackend(Backend):
+class TrainingRunner(Runner):
     """Trains the networks for one problem unless they are already in the store.
 
     Networks that are requested together are split evenly over the executor's workers, in chunks that are trained as one
@@ -174,11 +174,11 @@ class TrainingBackend(Backend):
         self._lessons: dict[Taught, Mapping[str, NDArray[Any]]] = {}
         self.unwritten: list[str] = []
 
-    def variant(self, **recipe: Any) -> TrainingBackend:
-        """Returns a backend for the same data with a different recipe, which shares this backend's store and executor.
+    def variant(self, **recipe: Any) -> TrainingRunner:
+        """Returns a runner for the same data with a different recipe, which shares this runner's store and executor.
 
         Use `train_side_by_side` to train the networks of several variants at the same time. A variant must not be used
-        after this backend is closed.
+        after this runner is closed.
 
         Args:
             **recipe: the recipe settings to change.
@@ -186,7 +186,7 @@ class TrainingBackend(Backend):
         problem = replace(self.problem, recipe=replace(self.problem.recipe, **recipe))
         vars(problem)["fingerprint"] = self.problem.fingerprint  # the data are the same, and reading them takes long
         shared = _SharedExecutor(self)
-        found = TrainingBackend(
+        found = TrainingRunner(
             problem, self.store, executor=shared, device=self.device, progress=self._progress, partial=self._partial
         )
         found._recipe = problem.recipe
@@ -198,7 +198,7 @@ class TrainingBackend(Backend):
             self._executor.stop()
             self._started = False
 
-    def __enter__(self) -> TrainingBackend:
+    def __enter__(self) -> TrainingRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -470,7 +470,7 @@ class TrainingBackend(Backend):
             results = self.store.results(taught.teachers)
             if missing := [key for key in taught.teachers if key not in results or results[key].diverged]:
                 expected = "must be networks in the store that did not diverge"
-                raise InvalidInput("teachers", expected, first_few(missing), "train them first: `backend.networks`")
+                raise InvalidInput("teachers", expected, first_few(missing), "train them first: `runner.networks`")
             self.restore(taught.teachers)
             jobs = {key: results[key].job for key in taught.teachers}
             teachers = {key: self._rebuild(results[key], Group(job.tasks, job.tasks)) for key, job in jobs.items()}
@@ -504,32 +504,32 @@ class TrainingBackend(Backend):
 
 
 class _SharedExecutor:
-    """Trains the chunks of a variant with the executor of the backend that it was made from."""
+    """Trains the chunks of a variant with the executor of the runner that it was made from."""
 
-    def __init__(self, backend: TrainingBackend) -> None:
-        self._backend = backend
+    def __init__(self, runner: TrainingRunner) -> None:
+        self._runner = runner
 
     def start(self, problem: Problem, device: str) -> None:
-        self._backend._start()
+        self._runner._start()
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        return self._backend._executor.map(chunks, advance)
+        return self._runner._executor.map(chunks, advance)
 
     def stop(self) -> None:
         pass
 
     def worker_count(self, device: str) -> int:
-        return worker_count(self._backend._executor, device)
+        return worker_count(self._runner._executor, device)
 
 
-def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: str = "networks") -> None:
-    """Trains the missing networks of a backend and its variants at the same time.
+def train_side_by_side(requests: Mapping[TrainingRunner, Sequence[Job]], what: str = "networks") -> None:
+    """Trains the missing networks of a runner and its variants at the same time.
 
-    The executor receives the chunks of all backends at once, so that no worker waits for a backend to finish. The
-    networks are the same as if each backend had trained its own. To get their results, call `Backend.networks`.
+    The executor receives the chunks of all runners at once, so that no worker waits for a runner to finish. The
+    networks are the same as if each runner had trained its own. To get their results, call `Runner.networks`.
 
     Args:
-        requests: the networks to train with each backend. All backends must be variants of the same backend, which may
+        requests: the networks to train with each runner. All runners must be variants of the same runner, which may
             be one of them.
         what: a description of the networks, used in progress updates.
 
@@ -539,17 +539,17 @@ def train_side_by_side(requests: Mapping[TrainingBackend, Sequence[Job]], what: 
         >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
         >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
         >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
-        >>> with tempfile.TemporaryDirectory() as out, open_backend(problem, out, device="cpu") as backend:
-        ...     backends = [backend, backend.variant(batch_size=10)]
-        ...     jobs = [backend.job(problem.names, seed=0)]
-        ...     train_side_by_side({one: jobs for one in backends})
-        ...     [one.networks(jobs)[jobs[0]].steps for one in backends]
+        >>> with tempfile.TemporaryDirectory() as out, open_runner(problem, out, device="cpu") as runner:
+        ...     runners = [runner, runner.variant(batch_size=10)]
+        ...     jobs = [runner.job(problem.names, seed=0)]
+        ...     train_side_by_side({one: jobs for one in runners})
+        ...     [one.networks(jobs)[jobs[0]].steps for one in runners]
         [1, 7]
     """
     owners = {
-        (chunk.recipe, chunk.jobs): (backend, chunk)
-        for backend, jobs in requests.items()
-        for chunk in backend._plain_chunks(jobs, backend.missing(jobs))
+        (chunk.recipe, chunk.jobs): (runner, chunk)
+        for runner, jobs in requests.items()
+        for chunk in runner._plain_chunks(jobs, runner.missing(jobs))
     }
     if not owners:
         return

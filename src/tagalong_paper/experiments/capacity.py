@@ -25,19 +25,19 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
             "gradnorm" for Taskonomy.
     """
     default = ["mtl", "gradnorm"] if setup.printed_dataset == "taskonomy" else ["mtl", "uw", "gradnorm"]
-    with setup.open_backend() as backend:
-        rules = training_rules(setup, backend, methods or default)
+    with setup.open_runner() as runner:
+        rules = training_rules(setup, runner, methods or default)
         usual = count_parameters(setup.chosen, setup.chosen.names)
         every_size = [Capacity("channels", 1.0, 1.0, usual, 1.0), *capacities(setup.chosen, times=setup.budgets)]
         sizes = {f"{size.times:g}× {size.by}": size for size in every_size}
         # Compare groups first: this fails if MTL diverges, and training larger networks takes hours.
-        records = compare_methods(backend, ["tag", "hoa"], setup.budgets, setup.seeds)
+        records = compare_methods(runner, ["tag", "hoa"], setup.budgets, setup.seeds)
         jobs = {
-            (method, size): [backend.job(backend.tasks, seed, rule, sizes[size].width) for seed in setup.seeds]
+            (method, size): [runner.job(runner.tasks, seed, rule, sizes[size].width) for seed in setup.seeds]
             for method, rule in rules.items()
             for size in sizes
         }
-        larger = train_totals(backend, jobs, "larger networks")
+        larger = train_totals(runner, jobs, "larger networks")
     records = [record for record in records if record.budget is not None]
     groups = totals_by_method(setup.chosen, records)
     parameters = {(record.method, record.budget): record.parameters for record in records}

@@ -102,10 +102,10 @@ def run(setup: ExperimentSetup) -> Report:
     This is possible because measuring does not affect training.
     """
     seeds, budgets = setup.seeds, setup.budgets
-    with setup.open_backend() as backend:
-        backend.networks(all_subset_jobs(backend, seeds), "all subsets", diverged=True)
-        measured = setup.measure(backend, every=1)
-        random = compare_methods(backend, ["random"], budgets, seeds, {"random": {"exact": True}})
+    with setup.open_runner() as runner:
+        runner.networks(all_subset_jobs(runner, seeds), "all subsets", diverged=True)
+        measured = setup.measure(runner, every=1)
+        random = compare_methods(runner, ["random"], budgets, seeds, {"random": {"exact": True}})
         random_totals = totals_by_method(setup.chosen, random)
         baseline = np.sum([random_totals["random", k] for k in budgets], axis=0)
         baseline = np.where(baseline > 0, baseline, np.nan)  # if random groups make no errors, nothing can be gained
@@ -115,12 +115,12 @@ def run(setup: ExperimentSetup) -> Report:
             affinity = pool_seeds({seed: schedule.apply(by_seed) for seed, by_seed in measured.items()})
             correlations[name] = Value(pearson(reference, off_diagonal(affinity, centered=True)), digits=3)
             groupings = select_groups_by_budget(affinity, budgets, resamples=0).values()
-            totals = np.sum([grouping_totals(backend, grouping.groups, seeds) for grouping in groupings], axis=0)
+            totals = np.sum([grouping_totals(runner, grouping.groups, seeds) for grouping in groupings], axis=0)
             gains[name] = 100 * (baseline - totals) / baseline
             if schedule.last - schedule.first == 1:
                 # Relative to the time that the same run spends on steps without measuring, so machine load affects
                 # both equally.
-                timed, _ = backend.affinities(seeds[:1], {**EQUATION_1, "every": schedule.every})[seeds[0]]
+                timed, _ = runner.affinities(seeds[:1], {**EQUATION_1, "every": schedule.every})[seeds[0]]
                 times[name] = 1 + timed.settings["overhead"]
     cost = max(0.0, times["every 1"] - 1)
     values = {name: summarize(gain) for name, gain in gains.items()}

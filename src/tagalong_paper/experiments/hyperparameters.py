@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tagalong.group import Group, select_groups
-from tagalong.study import TrainingBackend, train_side_by_side
+from tagalong.study import TrainingRunner, train_side_by_side
 
 from ..experiment_setup import Array, ExperimentSetup, all_subset_jobs, grouping_totals, subset_table
 from ..figures import draw_bars
@@ -30,15 +30,15 @@ def run(setup: ExperimentSetup) -> Report:
     """
     recipe, seeds, budgets = setup.chosen.recipe, setup.seeds, setup.budgets
     batch, lr = max(2, recipe.batch_size // 2), 2 * recipe.lr
-    with setup.open_backend() as base:
-        backends = [base, base.variant(batch_size=batch), base.variant(lr=lr)]
-        train_side_by_side(dict.fromkeys(backends, all_subset_jobs(base, seeds)), "all subsets")
-        chosen = _best_groups(backends, budgets, seeds)
+    with setup.open_runner() as base:
+        runners = [base, base.variant(batch_size=batch), base.variant(lr=lr)]
+        train_side_by_side(dict.fromkeys(runners, all_subset_jobs(base, seeds)), "all subsets")
+        chosen = _best_groups(runners, budgets, seeds)
         totals = scores(base, chosen, seeds)
         others = {seed: [other for other in seeds if other != seed] for seed in seeds if len(seeds) > 1}
         held_out = np.zeros((len(SETTINGS), len(budgets), len(others)))
         for place, (seed, rest) in enumerate(others.items()):
-            held_out[:, :, [place]] = scores(base, _best_groups(backends, budgets, rest), [seed])
+            held_out[:, :, [place]] = scores(base, _best_groups(runners, budgets, rest), [seed])
 
     printed = HYPERPARAMETERS if setup.printed_dataset == "celeba" else {}
     total, scored = f"total {setup.label()}", budgets if others else ()
@@ -88,13 +88,13 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def _best_groups(
-    backends: Sequence[TrainingBackend], budgets: Sequence[int], seeds: Sequence[int]
+    runners: Sequence[TrainingRunner], budgets: Sequence[int], seeds: Sequence[int]
 ) -> list[list[tuple[Group, ...]]]:
-    tables = [subset_table(backend, seeds) for backend in backends]
+    tables = [subset_table(runner, seeds) for runner in runners]
     return [[select_groups(table, k, objective="min").groups for k in budgets] for table in tables]
 
 
-def scores(base: TrainingBackend, chosen: Sequence[Sequence[tuple[Group, ...]]], seeds: Sequence[int]) -> Array:
+def scores(base: TrainingRunner, chosen: Sequence[Sequence[tuple[Group, ...]]], seeds: Sequence[int]) -> Array:
     """Returns the totals of groups in the base setting [setting, budget, seed]."""
     return np.array([[grouping_totals(base, groups, seeds) for groups in by_budget] for by_budget in chosen])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingBackend, compare_methods
+from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingRunner, compare_methods
 
 from ..experiment_setup import (
     ExperimentSetup,
@@ -51,15 +51,15 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
     name = "main-as-published" if as_published else "main"
     options = {"cs": CS_AS_PUBLISHED, **({"tag": TAG_AS_PUBLISHED} if as_published else {})}
     is_taskonomy = setup.printed_dataset == "taskonomy"
-    with setup.open_backend() as backend:
-        all_subset_jobs(backend, setup.seeds)  # raises an error if there are too many
-        gradnorm = training_rules(setup, backend, ["gradnorm"])["gradnorm"]
+    with setup.open_runner() as runner:
+        all_subset_jobs(runner, setup.seeds)  # raises an error if there are too many
+        gradnorm = training_rules(setup, runner, ["gradnorm"])["gradnorm"]
         rules = [gradnorm] if is_taskonomy else ["uw", "pcgrad", "pcgrad-uw", gradnorm]
         methods: list[str | Method] = ["mtl", "stl", "random", *rules, "cs", "hoa", "tag", "optimal", PaperOptimal()]
         methods += [] if is_taskonomy else ["tag+pcgrad"]
-        records = compare_methods(backend, methods, setup.budgets, setup.seeds, options)
+        records = compare_methods(runner, methods, setup.budgets, setup.seeds, options)
         tables = [
-            _task_table(setup, f"{k} groups, {label}", _network_rows(setup, backend, records, k), HELPER_NOTE)
+            _task_table(setup, f"{k} groups, {label}", _network_rows(setup, runner, records, k), HELPER_NOTE)
             for k in setup.budgets
         ]
     results = Results(records, problem=ProblemInfo.of(setup.chosen))
@@ -170,13 +170,13 @@ def _baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequenc
 
 
 def _network_rows(
-    setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record], budget: int
+    setup: ExperimentSetup, runner: TrainingRunner, records: Sequence[Record], budget: int
 ) -> Sequence[TaskRow]:
     rows = []
     for record in records:
         if (record.budget, record.seed) == (budget, setup.seeds[0]) and "+" not in record.method:
             for group in record.groups:
-                results = network_results(backend, group.trains, setup.seeds)
+                results = network_results(runner, group.trains, setup.seeds)
                 values = [setup.summarize(by_seed, served=task in group.serves) for task, by_seed in results.items()]
                 rows.append((record.method, dict(zip(setup.short_names(results), values, strict=True))))
     return rows

@@ -26,8 +26,8 @@ PAPER_GROUPS = {
 
 def run(setup: ExperimentSetup) -> Report:
     """Shows the two published matrices and ours, which is measured every 10 steps (every step at small size)."""
-    with setup.open_backend() as backend:
-        measured = setup.measure(backend)
+    with setup.open_runner() as runner:
+        measured = setup.measure(runner)
     shorts, name = setup.short_names(), setup.problem.name
     ours = replace(pool_seeds(measured), tasks=shorts)
     groups, figures, claims = [], {}, []

@@ -23,11 +23,11 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         methods: one or more of "uw", "gradnorm", "pcgrad" and "pcgrad-uw". Defaults to all four methods. "mtl" is
             always included.
     """
-    with setup.open_backend() as backend:
-        rules = training_rules(setup, backend, list(dict.fromkeys(["mtl", *(methods or AUGMENTATIONS)])))
-        jobs = {name: [backend.job(backend.tasks, seed, rule) for seed in setup.seeds] for name, rule in rules.items()}
-        stopped = train_totals(backend, jobs, "with early stopping")
-        trained = train_totals(backend.variant(patience=None, keep="last"), jobs, "all epochs")
+    with setup.open_runner() as runner:
+        rules = training_rules(setup, runner, list(dict.fromkeys(["mtl", *(methods or AUGMENTATIONS)])))
+        jobs = {name: [runner.job(runner.tasks, seed, rule) for seed in setup.seeds] for name, rule in rules.items()}
+        stopped = train_totals(runner, jobs, "with early stopping")
+        trained = train_totals(runner.variant(patience=None, keep="last"), jobs, "all epochs")
     label = f"total {setup.label()}"
     bars = {
         "early stopping, best weights": list(map(setup.summarize, stopped.values())),

@@ -25,8 +25,8 @@ def run(setup: ExperimentSetup) -> Report:
 
     Shows the sums per epoch for the first seed, as in the paper, and the first steps of all seeds.
     """
-    with setup.open_backend() as backend:
-        by_seed = setup.measure(backend, every=1).values()
+    with setup.open_runner() as runner:
+        by_seed = setup.measure(runner, every=1).values()
     shorts = setup.short_names()
     measured = [replace(affinity, tasks=shorts) for affinity in by_seed]
     steps = -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)

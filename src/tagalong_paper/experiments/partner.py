@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.learn import Diverged
-from tagalong.study import TrainingBackend
+from tagalong.study import TrainingRunner
 
 from ..experiment_setup import Array, ExperimentSetup, network_results, pool_seeds
 from ..figures import draw_bars
@@ -38,9 +38,9 @@ def run(setup: ExperimentSetup) -> Report:
 
     As in the paper, the best and the worst partner are determined on test data.
     """
-    with setup.open_backend() as backend:
-        errors = pair_errors(backend, setup.seeds)  # [task, partner, seed]
-        affinity = replace(pool_seeds(setup.measure(backend)), tasks=setup.short_names())
+    with setup.open_runner() as runner:
+        errors = pair_errors(runner, setup.seeds)  # [task, partner, seed]
+        affinity = replace(pool_seeds(setup.measure(runner)), tasks=setup.short_names())
     tasks, means = affinity.tasks, errors.mean(2)
     diverged = np.isnan(means)  # so is a task's error with itself
     partners = {
@@ -114,19 +114,19 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Array:
+def pair_errors(runner: TrainingRunner, seeds: Sequence[int]) -> Array:
     """Returns the test results of each task with each partner [task, partner, seed], with NaN for diverged pairs.
 
     Raises:
         Diverged: If all networks trained on one of the tasks diverged.
     """
-    tasks = backend.tasks
+    tasks = runner.tasks
     pairs = list(combinations(range(len(tasks)), 2))
-    jobs = [backend.job([tasks[i], tasks[j]], seed) for seed in seeds for i, j in pairs]
-    backend.networks(jobs, "all pairs", diverged=True)
+    jobs = [runner.job([tasks[i], tasks[j]], seed) for seed in seeds for i, j in pairs]
+    runner.networks(jobs, "all pairs", diverged=True)
     errors = np.full((len(tasks), len(tasks), len(seeds)), np.nan)
     for i, j in pairs:
-        results = np.array(list(network_results(backend, [tasks[i], tasks[j]], seeds).values()))
+        results = np.array(list(network_results(runner, [tasks[i], tasks[j]], seeds).values()))
         errors[[i, j], [j, i]] = np.where(np.isfinite(results).all(1, keepdims=True), results, np.nan)
     if lost := [task for task, by_partner in zip(tasks, errors, strict=True) if np.isnan(by_partner).all()]:
         raise Diverged(f"every pair with {', '.join(lost)} diverged; lower `recipe.lr`")

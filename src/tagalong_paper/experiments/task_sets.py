@@ -40,14 +40,14 @@ def run(setup: ExperimentSetup) -> Report:
     sets = list(dict.fromkeys([*paper_sets, *drawn]))
     measured = {}  # by set of tasks and seed
     for tasks in sets:
-        with setup.open_backend(setup.problem.only(tasks)) as backend:
-            measured[tasks] = setup.measure(backend)
+        with setup.open_runner(setup.problem.only(tasks)) as runner:
+            measured[tasks] = setup.measure(runner)
     first, totals = sets[0], []
     harmful = with_destructive_task(setup.problem.only(first))
     for problem in (setup.problem.only(first), harmful):
-        with setup.open_backend(problem) as backend:
-            harmed = {seed: affinity.only(first) for seed, affinity in setup.measure(backend).items()}
-            results = network_results(backend, problem.names, setup.seeds)
+        with setup.open_runner(problem) as runner:
+            harmed = {seed: affinity.only(first) for seed, affinity in setup.measure(runner).items()}
+            results = network_results(runner, problem.names, setup.seeds)
             totals.append(np.sum([results[task] for task in first], axis=0))
     before, after = totals
 

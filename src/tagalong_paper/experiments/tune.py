@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tagalong.study import TrainingBackend, train_side_by_side
+from tagalong.study import TrainingRunner, train_side_by_side
 
 from ..experiment_setup import ExperimentSetup, Key, train_totals
 from ..report import Claim, Report, ReportTable
@@ -24,13 +24,13 @@ def run(setup: ExperimentSetup) -> Report:
     recipe, seed = setup.chosen.recipe, setup.seeds[0]
     rates = [recipe.lr * factor for factor in LEARNING_RATE_FACTORS]
     sizes = list(dict.fromkeys(max(2, round(recipe.batch_size * factor)) for factor in BATCH_SIZE_FACTORS))
-    with setup.open_backend() as backend:
-        variants = {(size, rate): backend.variant(lr=rate, batch_size=size) for size in sizes for rate in rates}
-        plain = [backend.job(backend.tasks, seed)]
-        alpha_jobs = [backend.job(backend.tasks, seed, rule) for rule in ALPHA_RULES.values()]
-        train_side_by_side({**dict.fromkeys(variants.values(), plain), backend: alpha_jobs}, "settings")
+    with setup.open_runner() as runner:
+        variants = {(size, rate): runner.variant(lr=rate, batch_size=size) for size in sizes for rate in rates}
+        plain = [runner.job(runner.tasks, seed)]
+        alpha_jobs = [runner.job(runner.tasks, seed, rule) for rule in ALPHA_RULES.values()]
+        train_side_by_side({**dict.fromkeys(variants.values(), plain), runner: alpha_jobs}, "settings")
         totals = {setting: validation_totals(variant, seed, {"": "plain"})[""] for setting, variant in variants.items()}
-        alphas = validation_totals(backend, seed, ALPHA_RULES)
+        alphas = validation_totals(runner, seed, ALPHA_RULES)
     best, alpha = lowest(totals, (recipe.batch_size, recipe.lr)), lowest(alphas)
     trained = math.isfinite(totals[best])
     total = f"total {setup.label('validation')}"
@@ -57,10 +57,10 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def validation_totals(backend: TrainingBackend, seed: int, rules: Mapping[Key, str]) -> dict[Key, float]:
+def validation_totals(runner: TrainingRunner, seed: int, rules: Mapping[Key, str]) -> dict[Key, float]:
     """Returns the validation total with each training rule, or infinity if training diverged."""
-    jobs = {key: [backend.job(backend.tasks, seed, rule)] for key, rule in rules.items()}
-    totals = train_totals(backend, jobs, "settings", "val")
+    jobs = {key: [runner.job(runner.tasks, seed, rule)] for key, rule in rules.items()}
+    totals = train_totals(runner, jobs, "settings", "val")
     return {key: float(np.nan_to_num(total[0], nan=math.inf)) for key, total in totals.items()}
 
 
@@ -78,7 +78,7 @@ def lowest(totals: Mapping[Key, float], preferred: Key | None = None) -> Key:
     return min(totals, key=lambda setting: (round(totals[setting], 9), setting != preferred, setting))
 
 
-def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Sequence[str]) -> dict[str, str]:
+def training_rules(setup: ExperimentSetup, runner: TrainingRunner, methods: Sequence[str]) -> dict[str, str]:
     """Returns the training rule of each method: for GradNorm with the α that is best on validation data.
 
     This reuses the networks of `tune`. For Taskonomy, which is too large for a search, α is 1.5, as in the paper.
@@ -87,7 +87,7 @@ def training_rules(setup: ExperimentSetup, backend: TrainingBackend, methods: Se
     if "gradnorm" in rules:
         alpha = 1.5
         if setup.problem.name != "taskonomy":
-            alpha = lowest(validation_totals(backend, setup.seeds[0], ALPHA_RULES))
+            alpha = lowest(validation_totals(runner, setup.seeds[0], ALPHA_RULES))
         rules["gradnorm"] = ALPHA_RULES[alpha]
     return rules
 

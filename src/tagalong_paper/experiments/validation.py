@@ -34,21 +34,21 @@ def run(setup: ExperimentSetup) -> Report:
     is_celeba, shorts = setup.printed_dataset == "celeba", setup.short_names()
     rows: list[list[Cell]] = []
     chosen, means = {}, {}
-    with setup.open_backend() as backend:
+    with setup.open_runner() as runner:
         affinities = {
-            "train": pool_seeds(setup.measure(backend, every=1)),
-            "validation": pool_seeds(setup.measure(backend, every=1, held_out=True)),
+            "train": pool_seeds(setup.measure(runner, every=1)),
+            "validation": pool_seeds(setup.measure(runner, every=1, held_out=True)),
         }
         for loss, affinity in affinities.items():
             single = loss == "validation"
             groups = {k: select_groups(affinity, k, allow_single=single, resamples=0).groups for k in setup.budgets}
-            totals = [grouping_totals(backend, groups[k], setup.seeds) for k in groups]
+            totals = [grouping_totals(runner, groups[k], setup.seeds) for k in groups]
             for k, total in zip(groups, totals, strict=True):
                 rows.append([loss, k, setup.summarize(total), _format_groups(setup, groups[k]), None])
             chosen[loss], means[loss] = groups, np.mean(totals, axis=0)
             printed = Value(IN_TEXT[f"{loss} error"], digits=3) if is_celeba and len(shorts) == 9 else None
             rows.append([loss, "mean", summarize(means[loss], digits=max(3, setup.digits)), "", printed])
-        joint = np.sum(list(network_results(backend, backend.tasks, setup.seeds).values()), axis=0)
+        joint = np.sum(list(network_results(runner, runner.tasks, setup.seeds).values()), axis=0)
     x, y = (off_diagonal(affinity) for affinity in affinities.values())
     raw = pearson(x, y)
     centered = pearson(*(off_diagonal(affinity, centered=True) for affinity in affinities.values()))

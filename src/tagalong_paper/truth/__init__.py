@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .standings import leaderboard as leaderboard
     from .standings import marginal_effects as marginal_effects
     from .standings import pair_gains as pair_gains
-    from .truth_table import TruthBackend as TruthBackend
+    from .truth_table import TruthRunner as TruthRunner
     from .truth_table import TruthTable as TruthTable
     from .truth_table import load_truth as load_truth
     from .truth_table import subset_members as subset_members
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Estimate": ".standings",
     "Standing": ".standings",
-    "TruthBackend": ".truth_table",
+    "TruthRunner": ".truth_table",
     "TruthTable": ".truth_table",
     "average": ".standings",
     "estimate_from_networks": ".standings",

@@ -21,7 +21,7 @@ from tagalong.measure import Estimator
 from tagalong.problems import load_problem
 from tagalong.study import make_method
 
-from .truth_table import Array, TruthBackend, TruthTable, load_truth, truth_names
+from .truth_table import Array, TruthRunner, TruthTable, load_truth, truth_names
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def _score(
 
 
 def _random_changes(table: TruthTable, budgets: Sequence[int]) -> dict[int, float]:
-    decision = make_method("random", {"random": {"exact": True}}).decide(TruthBackend(table), budgets, [0])
+    decision = make_method("random", {"random": {"exact": True}}).decide(TruthRunner(table), budgets, [0])
     changes = {}
     for budget in budgets:
         choice = decision.choices[budget, 0]

@@ -18,7 +18,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
 from tagalong.files import json_safe, open_atomic, report_damage, unpack_arrays
 from tagalong.learn import Job
-from tagalong.study import Backend, Cost, NetworkResult, Score
+from tagalong.study import Cost, NetworkResult, Runner, Score
 
 Array = NDArray[np.float64]
 TABLES = files(__package__).joinpath("tables")  # the tables that are included in the package
@@ -188,8 +188,8 @@ def load_truth(name: str) -> TruthTable:
         return TruthTable.load(path)
 
 
-class TruthBackend(Backend):
-    """A backend that looks up networks in a truth table instead of training them.
+class TruthRunner(Runner):
+    """A runner that looks up networks in a truth table instead of training them.
 
     Losses are relative to the network for all tasks, and seeds are indices into the table. A full training run counts
     as `FULL_TRAINING_STEPS` steps.
@@ -200,9 +200,9 @@ class TruthBackend(Backend):
 
     Example:
         >>> table = load_truth("nhanes")
-        >>> backend = TruthBackend(table)
-        >>> alone = backend.job(["systolic"], seed=0)
-        >>> backend.networks([alone])[alone].val["systolic"].loss > 0
+        >>> runner = TruthRunner(table)
+        >>> alone = runner.job(["systolic"], seed=0)
+        >>> runner.networks([alone])[alone].val["systolic"].loss > 0
         True
     """
 

@@ -9,7 +9,7 @@ import pytest
 
 from tagalong.study import compare_methods
 from tagalong_paper.truth import (
-    TruthBackend,
+    TruthRunner,
     TruthTable,
     load_truth,
     marginal_effects,
@@ -87,12 +87,12 @@ def test_effects_equal_a_slow_loop() -> None:
     assert correlation(pairs + np.arange(3), pairs) == pytest.approx(1)
 
 
-def test_the_backend_returns_the_losses_of_the_table() -> None:
+def test_the_runner_returns_the_losses_of_the_table() -> None:
     table = random_table()
-    backend = TruthBackend(table)
-    whole, pair = backend.job(["ill"], 1), backend.job(["age", "ill"], 2)
-    early = backend.early_job(pair, 250)
-    results = backend.networks([whole, early])
+    runner = TruthRunner(table)
+    whole, pair = runner.job(["ill"], 1), runner.job(["age", "ill"], 2)
+    early = runner.early_job(pair, 250)
+    results = runner.networks([whole, early])
     assert results[whole].halves == {"ill": pytest.approx(tuple(np.exp(table.val[1, :, table.place(["ill"]), 1])))}
     assert results[whole].test["ill"].loss == pytest.approx(np.exp(table.test[1, table.place(["ill"]), 1]))
     assert set(results[early].val) == {"age", "ill"}
@@ -103,7 +103,7 @@ def test_the_backend_returns_the_losses_of_the_table() -> None:
 def test_methods_decide_from_a_shipped_table() -> None:
     table = load_truth("nhanes")
     request: dict = {"methods": ["stl", "tag", "hoa", "auto"], "budgets": [2], "seeds": 2}
-    records = compare_methods(TruthBackend(table), **request, options={"auto": {"effort": 12}})
+    records = compare_methods(TruthRunner(table), **request, options={"auto": {"effort": 12}})
     mtl = {record.seed: record for record in records if record.method == "mtl"}
     for record in records:
         served = {task: group.trains for group in record.groups for task in group.serves}

@@ -14,7 +14,7 @@ import torch
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Task
-from tagalong.study import Backend, Cost, NetworkResult, Score
+from tagalong.study import Cost, NetworkResult, Runner, Score
 
 WHOLE = 1000  # steps of a training
 PARTS = ("train", "val", "test")
@@ -22,7 +22,7 @@ WORLDS = ("shuffled", "independent", "twins", "conflict")
 
 
 @dataclass(eq=False)
-class World(Backend):
+class World(Runner):
     """Random data of one kind.
 
     - shuffled: labels have nothing to do with the inputs.

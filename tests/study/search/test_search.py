@@ -33,28 +33,28 @@ def trial_of(job: Job) -> Trial:
 @pytest.mark.parametrize("screen", [None, 0.25])
 @pytest.mark.parametrize("effort", [1, 5, 23.5])
 def test_the_effort_is_never_exceeded_and_nothing_is_trained_twice(effort: float, screen: float | None) -> None:
-    backend = CountingWorld("conflict", 0)
-    found = search(backend, [2, 3], effort, [0, 1], spent=0.3, settings=SearchSettings(screen=screen))
+    runner = CountingWorld("conflict", 0)
+    found = search(runner, [2, 3], effort, [0, 1], spent=0.3, settings=SearchSettings(screen=screen))
     assert found.spent <= effort + 0.31
-    assert found.spent == pytest.approx(0.3 + sum(trial.fraction for trial in backend.trained))
-    assert len(set(backend.trained)) == len(backend.trained)
-    assert all(set(chosen.serves) == set(backend.tasks) for chosen in found.chosen.values())
+    assert found.spent == pytest.approx(0.3 + sum(trial.fraction for trial in runner.trained))
+    assert len(set(runner.trained)) == len(runner.trained)
+    assert all(set(chosen.serves) == set(runner.tasks) for chosen in found.chosen.values())
     assert all(len(found.chosen[budget].networks) <= budget for budget in (2, 3))
 
 
 def test_every_proposal_has_a_network_of_all_tasks_with_the_same_seed_to_compare_with() -> None:
-    backend = CountingWorld("conflict", 0)
-    search(backend, [2], 8, [0, 1, 2])
-    everything = frozenset(backend.tasks)
-    assert {trial.seed for trial in backend.trained} == {
-        trial.seed for trial in backend.trained if trial.tasks == everything
+    runner = CountingWorld("conflict", 0)
+    search(runner, [2], 8, [0, 1, 2])
+    everything = frozenset(runner.tasks)
+    assert {trial.seed for trial in runner.trained} == {
+        trial.seed for trial in runner.trained if trial.tasks == everything
     }
 
 
 def test_effort_left_after_all_subsets_goes_into_more_seeds() -> None:
-    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
-    assert search(backend, [2], 12, [0, 1, 2]).spent == 12
-    assert search(backend, [2], 100, [0, 1, 2]).spent == 7 * 3
+    runner = CountingWorld("twins", 0, tasks=("a", "b", "c"))
+    assert search(runner, [2], 12, [0, 1, 2]).spent == 12
+    assert search(runner, [2], 100, [0, 1, 2]).spent == 7 * 3
 
 
 def test_many_tasks_are_searched_without_all_their_subsets() -> None:
@@ -113,22 +113,22 @@ def as_diverged(result: NetworkResult) -> NetworkResult:
 def test_diverged_networks_count_as_spent_and_are_never_retried_or_chosen(
     effort: float, screen: float | None, early: bool
 ) -> None:
-    backend = DivergingWorld("conflict", 0, early=early)
-    found = search(backend, [2, 3], effort, [0, 1, 2, 3], settings=SearchSettings(screen=screen))
-    assert found.spent == pytest.approx(sum(trial.fraction for trial in backend.trained))
+    runner = DivergingWorld("conflict", 0, early=early)
+    found = search(runner, [2, 3], effort, [0, 1, 2, 3], settings=SearchSettings(screen=screen))
+    assert found.spent == pytest.approx(sum(trial.fraction for trial in runner.trained))
     assert found.spent <= effort
-    assert len(set(backend.trained)) == len(backend.trained)
-    assert [trial for step in found.steps for trial in step.results] == backend.trained
-    lost = {trial.tasks: at for at, trial in enumerate(backend.trained) if backend.diverges(trial)}
-    lost.pop(frozenset(backend.tasks), None)
+    assert len(set(runner.trained)) == len(runner.trained)
+    assert [trial for step in found.steps for trial in step.results] == runner.trained
+    lost = {trial.tasks: at for at, trial in enumerate(runner.trained) if runner.diverges(trial)}
+    lost.pop(frozenset(runner.tasks), None)
     assert lost or effort < 20
     step_of = [number for number, step in enumerate(found.steps) for _ in step.results]
     for tasks, at in lost.items():
-        later = [trial for trial, step in zip(backend.trained, step_of, strict=True) if step > step_of[at]]
+        later = [trial for trial, step in zip(runner.trained, step_of, strict=True) if step > step_of[at]]
         assert tasks not in {trial.tasks for trial in later}
     for chosen in found.chosen.values():
         assert not set(chosen.networks) & set(lost)
-        assert set(chosen.serves) == set(backend.tasks)
+        assert set(chosen.serves) == set(runner.tasks)
 
 
 @pytest.mark.parametrize(("free_width", "rounds", "width"), [(2, 12, 5), (3, 4, 14), (None, 4, 14)])
@@ -140,8 +140,8 @@ def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
         def free_width(self) -> int | None:
             return free_width
 
-    backend = Device("conflict", 0)
-    found = search(backend, [2], 60, [0, 1, 2])
+    runner = Device("conflict", 0)
+    found = search(runner, [2], 60, [0, 1, 2])
     assert [len(step.results) for step in found.steps[1:4]] == [width] * 3
     assert len(found.steps) <= 1 + rounds + 1
     assert found.spent == 60
@@ -151,8 +151,8 @@ def test_rounds_are_wider_where_networks_trained_together_cost_as_much_as_one(
 
 
 def test_proposals_of_a_wide_round_differ_from_each_other_and_leave_no_trace() -> None:
-    backend = CountingWorld("conflict", 0)
-    for step in search(backend, [2], 40, [0, 1], settings=SearchSettings(rounds=2)).steps[1:]:
+    runner = CountingWorld("conflict", 0)
+    for step in search(runner, [2], 40, [0, 1], settings=SearchSettings(rounds=2)).steps[1:]:
         assert len({trial.tasks for trial in step.results}) == len(step.results)
         for result in step.results.values():
-            assert result == backend.find_results([result.job], "")[result.job], "not a prediction"
+            assert result == runner.find_results([result.job], "")[result.job], "not a prediction"

@@ -15,25 +15,25 @@ from study_small import conflicting_pairs, narrow_encoder, small_problem
 
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Task, count_parameters, relative_step_cost
-from tagalong.study import NetworkResult, Score, make_method, open_backend
+from tagalong.study import NetworkResult, Score, make_method, open_runner
 from tagalong.study.search import Spending, SpendingSettings, spend
 from tagalong.study.search.shares import divide_effort
 from tagalong.study.search.spending_result import Member
-from tagalong.study.training_backend import TrainingBackend
+from tagalong.study.training_backend import TrainingRunner
 
 BUDGETS = (1, 2, 5)
 EFFORT = 18
 
 
 @pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingBackend]:
-    with open_backend(small_problem(), tmp_path_factory.mktemp("run"), device="cpu") as backend:
-        yield backend
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingRunner]:
+    with open_runner(small_problem(), tmp_path_factory.mktemp("run"), device="cpu") as runner:
+        yield runner
 
 
 @pytest.fixture(scope="module")
-def spending(backend: TrainingBackend) -> Spending:
-    return spend(backend, BUDGETS, EFFORT, 0)
+def spending(runner: TrainingRunner) -> Spending:
+    return spend(runner, BUDGETS, EFFORT, 0)
 
 
 def tasks_answered(found: Spending, budget: int) -> list[str]:
@@ -61,18 +61,18 @@ def test_every_plan_answers_every_task_with_at_most_as_many_networks_as_the_budg
         assert plan.doubt > 0
 
 
-def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spending, backend: TrainingBackend) -> None:
+def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spending, runner: TrainingRunner) -> None:
     pool = {member.result.key: member.group for member in members_of(spending) if member.kind != "student"}
     (teachers,) = {member.group.taught.teachers for member in members_of(spending) if member.kind == "student"}
     assert set(teachers) <= pool.keys()
-    assert backend.store.results(teachers).keys() == set(teachers)
+    assert runner.store.results(teachers).keys() == set(teachers)
     assert {pool[key] for key in teachers} == set(spending.teachers)
 
 
-def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, backend: TrainingBackend) -> None:
-    before = len(backend.store)
-    again = spend(backend, BUDGETS, EFFORT, 0)
-    assert len(backend.store) == before
+def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, runner: TrainingRunner) -> None:
+    before = len(runner.store)
+    again = spend(runner, BUDGETS, EFFORT, 0)
+    assert len(runner.store) == before
     assert again.plans == spending.plans
 
 
@@ -85,9 +85,9 @@ def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, ba
     ],
 )
 def test_what_the_settings_exclude_is_not_trained(
-    backend: TrainingBackend, settings: SpendingSettings, kinds: set[str]
+    runner: TrainingRunner, settings: SpendingSettings, kinds: set[str]
 ) -> None:
-    found = spend(backend, [2], 16, 0, settings=settings)
+    found = spend(runner, [2], 16, 0, settings=settings)
     members = [member for step in found.rounds for member in step.members]
     assert {member.kind for member in members} == kinds
     assert not any(member.group.taught and member.group.taught.mixtures for member in members)
@@ -95,8 +95,8 @@ def test_what_the_settings_exclude_is_not_trained(
 
 
 @pytest.mark.parametrize(("effort", "kinds"), [(1.4, "c"), (2, "cc"), (3, "ccs"), (4, "cccc"), (6, "ccccss")])
-def test_small_efforts_train_copies_first(backend: TrainingBackend, effort: float, kinds: str) -> None:
-    found = spend(backend, [1, 4], effort, 0)
+def test_small_efforts_train_copies_first(runner: TrainingRunner, effort: float, kinds: str) -> None:
+    found = spend(runner, [1, 4], effort, 0)
     assert "".join(member.kind[0] for step in found.rounds for member in step.members) == kinds
     assert len(found.plans[4].groups) <= len(kinds)
     assert set(tasks_answered(found, 1)) == {"a", "b", "c"}
@@ -128,14 +128,14 @@ def members_of(found: Spending) -> list[Member]:
 
 
 @pytest.fixture(scope="module")
-def one_pass(backend: TrainingBackend) -> Spending:
-    return spend(backend, [1, 2, 3], 40, 0, settings=SpendingSettings(passes=1))
+def one_pass(runner: TrainingRunner) -> Spending:
+    return spend(runner, [1, 2, 3], 40, 0, settings=SpendingSettings(passes=1))
 
 
 def test_wider_networks_have_a_multiple_of_the_parameters_and_cost_as_much(
-    one_pass: Spending, backend: TrainingBackend
+    one_pass: Spending, runner: TrainingRunner
 ) -> None:
-    plain = count_parameters(backend.problem, backend.tasks)
+    plain = count_parameters(runner.problem, runner.tasks)
     steps = np.mean([member.result.steps for member in members_of(one_pass) if member.kind == "copy"])
     wide = [member for member in members_of(one_pass) if member.kind == "wide"]
     assert [member.group.size for member in wide] == list(divide_effort(40, [1, 2, 3], 1).wide) == [2, 3, 2, 3]
@@ -153,17 +153,17 @@ def test_the_networks_of_a_plan_are_together_as_large_as_the_budget_at_most(one_
         assert ("wide" in plan.alternatives) == (budget > 1)
 
 
-def test_the_first_wider_network_is_that_of_the_larger_baseline(backend: TrainingBackend, one_pass: Spending) -> None:
+def test_the_first_wider_network_is_that_of_the_larger_baseline(runner: TrainingRunner, one_pass: Spending) -> None:
     wide = next(member for member in members_of(one_pass) if member.kind == "wide")
-    width = make_method("mtl-big2").width(backend.problem)
-    assert wide.result.job == backend.job(backend.tasks, 0, width=width)
+    width = make_method("mtl-big2").width(runner.problem)
+    assert wide.result.job == runner.job(runner.tasks, 0, width=width)
 
 
 def test_networks_that_cannot_be_wider_are_not_and_the_reason_is_known(tmp_path: Path) -> None:
     problem = replace(small_problem(), encoder=torch.nn.Linear(4, 3).double())
     settings = SpendingSettings(passes=1, sets=False, teach=False)
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        found = spend(backend, [2], 8, 0, settings=settings)
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        found = spend(runner, [2], 8, 0, settings=settings)
     assert [member.kind for member in members_of(found)] == ["copy"] * 8
     assert found.no_wider is not None
     assert "`width`" in found.no_wider
@@ -173,8 +173,8 @@ def test_networks_that_cannot_be_wider_are_not_and_the_reason_is_known(tmp_path:
 
 def test_a_wider_network_and_wider_students_are_used_where_plain_ones_are_too_narrow(tmp_path: Path) -> None:
     settings = SpendingSettings(passes=1, sets=False, mixtures=False)
-    with open_backend(conflicting_pairs(narrow_encoder, light=0.1), tmp_path, device="cpu") as backend:
-        found = spend(backend, [1, 2], 20, 0, settings=settings)
+    with open_runner(conflicting_pairs(narrow_encoder, light=0.1), tmp_path, device="cpu") as runner:
+        found = spend(runner, [1, 2], 20, 0, settings=settings)
     (group,) = found.plans[2].groups
     assert (found.plans[2].pool, group.size, group.serves) == ("wide", 2, frozenset("abcd"))
     assert found.plans[2].expected < -0.4
@@ -185,8 +185,8 @@ def test_a_wider_network_and_wider_students_are_used_where_plain_ones_are_too_na
 
 
 def test_students_learn_the_sets_of_tasks_that_one_network_answers_best(tmp_path: Path) -> None:
-    with open_backend(conflicting_pairs(light=0.1), tmp_path, device="cpu") as backend:
-        found = spend(backend, [1, 2], 40, 0, settings=SpendingSettings(mixtures=False))
+    with open_runner(conflicting_pairs(light=0.1), tmp_path, device="cpu") as runner:
+        found = spend(runner, [1, 2], 40, 0, settings=SpendingSettings(mixtures=False))
     students = {member.group.trains for member in members_of(found) if member.kind == "student"}
     assert {frozenset("abcd"), frozenset("cd")} < students, "and one of the sets that answer a and b equally well"
     assert {group.serves for group in found.plans[2].groups} == {frozenset("ab"), frozenset("cd")}
@@ -198,8 +198,8 @@ def test_inputs_that_cannot_be_mixed_are_not(tmp_path: Path) -> None:
 
     problem = small_problem()
     words = {part: replace(rows, inputs=(rows.inputs > 0).long()) for part, rows in problem.splits.items()}
-    with open_backend(replace(problem, encoder=encoder, **words), tmp_path, device="cpu") as backend:
-        found = spend(backend, [1], 12, 0, settings=SpendingSettings(sets=False))
+    with open_runner(replace(problem, encoder=encoder, **words), tmp_path, device="cpu") as runner:
+        found = spend(runner, [1], 12, 0, settings=SpendingSettings(sets=False))
     assert {member.group.taught.mixtures for member in members_of(found) if member.group.taught} == {0}
 
 
@@ -207,8 +207,8 @@ def test_tasks_that_cannot_be_taught_have_no_students(tmp_path: Path) -> None:
     problem = small_problem()
     tasks = [Task(name, kind="regression", loss=lowered_square, average="outputs") for name in problem.names]
     own = replace(problem, tasks=tuple(tasks))
-    with open_backend(own, tmp_path, device="cpu") as backend:
-        found = spend(backend, [2], 4, 0)
+    with open_runner(own, tmp_path, device="cpu") as runner:
+        found = spend(runner, [2], 4, 0)
     assert [member.kind for step in found.rounds for member in step.members] == ["copy"] * 4
 
 
@@ -286,8 +286,8 @@ def table(epochs: int = 2, tasks: str = "abc") -> Problem:
 def test_tabm_networks_cost_what_their_multiplications_say_and_may_be_recommended_and_teach(tmp_path: Path) -> None:
     problem = table()
     settings = SpendingSettings(sets=False, mixtures=False)
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        found = spend(backend, [1, 2, 3], 24, 0, settings=settings)
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        found = spend(runner, [1, 2, 3], 24, 0, settings=settings)
     cost, members = relative_step_cost(problem, "tabm"), members_of(found)
     tabm = [member for member in members if member.kind == "tabm"]
     steps = np.mean([member.result.steps for member in members if member.kind == "copy"])
@@ -317,8 +317,8 @@ def test_without_tabm_networks_everything_is_as_if_there_were_none(
     problem, found = table(epochs=1), []
     problem = replace(problem, recipe=replace(problem.recipe, **changed))
     for name, one in (("with", problem), ("without", replace(problem, chosen_network=None))):
-        with open_backend(one, tmp_path / name, device="cpu") as backend:
-            found.append(spend(backend, [1, 2], effort, 0, settings=SpendingSettings(mixtures=False, tabm=tabm)))
+        with open_runner(one, tmp_path / name, device="cpu") as runner:
+            found.append(spend(runner, [1, 2], effort, 0, settings=SpendingSettings(mixtures=False, tabm=tabm)))
     keys = [[member.result.key for member in members_of(one)] for one in found]
     assert found[0].plans == found[1].plans
     assert keys[0] == keys[1]
@@ -341,8 +341,8 @@ def test_tabm_networks_have_a_limited_share_and_leave_enough_for_copies() -> Non
 def test_diverged_tabm_networks_count_what_they_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tagalong.learn.table_networks.TABM_RATE", 1e30)
     problem = table(epochs=1)
-    with open_backend(problem, tmp_path, device="cpu") as backend:
-        found = spend(backend, [1], 14, 0, settings=SpendingSettings(sets=False, teach=False))
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        found = spend(runner, [1], 14, 0, settings=SpendingSettings(sets=False, teach=False))
     ((result, effort),) = [other for step in found.rounds for other in step.others]
     assert result.job.network == "tabm"
     assert effort == relative_step_cost(problem, "tabm")

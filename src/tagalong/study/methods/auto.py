@@ -31,7 +31,7 @@ from .method import Choice, Decision, Method
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-    from ..backend import Backend
+    from ..runner import Runner
 
 METER_SETTINGS: dict[str, Any] = {"estimator": "cosine"}
 MIN_MEASURED_EFFORT = {True: 16, False: 6}  # training runs for a search, if answers are averaged and if not
@@ -102,68 +102,68 @@ class AutoMethod(Method):
             if not isinstance(getattr(self, name), bool)
         ]
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
-        if self._measures(backend):
-            others = [backend.job(backend.tasks, seed) for seed in seeds[1:]]
-            backend.prepare(others, seeds[:1], _meter_settings(backend))
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
+        if self._measures(runner):
+            others = [runner.job(runner.tasks, seed) for seed in seeds[1:]]
+            runner.prepare(others, seeds[:1], _meter_settings(runner))
             with suppress(Diverged):  # the study continues if there are seeds that do not diverge
-                self._measure_affinity(backend, seeds[0])
+                self._measure_affinity(runner, seeds[0])
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        self.begin(backend, seeds)
-        together = backend.cost([backend.job(backend.tasks, seeds[0])])
-        affinity, extra = self._measure_with_extra_cost(backend, seeds[0], together)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        self.begin(runner, seeds)
+        together = runner.cost([runner.job(runner.tasks, seeds[0])])
+        affinity, extra = self._measure_with_extra_cost(runner, seeds[0], together)
         measuring = extra.steps / max(together.steps, 1)
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
         settings = SearchSettings(screen=self.screen)
         given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
-        reason = why_not_averaged(backend, effort) if self.average else "`average` is False"
+        reason = why_not_averaged(runner, effort) if self.average else "`average` is False"
         if reason is None:
             kinds = self.sets, self.teach, self.mixtures, self.wide, self.tabm
             wanted = SpendingSettings(self.passes, *kinds, settings)
-            spending = spend(backend, budgets, effort, seeds[0], settings=wanted, **given)
+            spending = spend(runner, budgets, effort, seeds[0], settings=wanted, **given)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             jobs += [result.job for step in spending.rounds for result, _ in step.others]
             extra += _cost_of_steps(spending)
-            found = _spending_document(spending, backend.tasks)
+            found = _spending_document(spending, runner.tasks)
         else:
-            possible = list(dict.fromkeys(min(budget, len(backend.tasks)) for budget in budgets))
-            searched = search(backend, possible, effort, seeds, settings=settings, **given)
+            possible = list(dict.fromkeys(min(budget, len(runner.tasks)) for budget in budgets))
+            searched = search(runner, possible, effort, seeds, settings=settings, **given)
             choices = {
-                budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(backend.tasks))]))
+                budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(runner.tasks))]))
                 for budget in budgets
             }
             jobs = [result.job for step in searched.steps for result in step.results.values()]
-            found = _search_document(searched, backend.tasks) | {"one_network_per_task": reason}
-        spent = backend.cost(jobs) + extra
+            found = _search_document(searched, runner.tasks) | {"one_network_per_task": reason}
+        spent = runner.cost(jobs) + extra
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
         about = {"effort": effort, "measuring": measuring, "overhead": overhead, **found}
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measures(self, backend: Backend) -> bool:
+    def _measures(self, runner: Runner) -> bool:
         """Whether affinities are measured, which pays only if the effort is enough for a search."""
         trainings = read_effort(self.effort).trainings
-        averaged = self.average and why_not_averaged(backend, trainings or 1) is None
+        averaged = self.average and why_not_averaged(runner, trainings or 1) is None
         enough = trainings is None or trainings >= MIN_MEASURED_EFFORT[averaged]
-        return self.affinity and len(backend.tasks) > 1 and enough and (self.sets or not averaged)
+        return self.affinity and len(runner.tasks) > 1 and enough and (self.sets or not averaged)
 
-    def _measure_with_extra_cost(self, backend: Backend, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
-        if not self._measures(backend):
+    def _measure_with_extra_cost(self, runner: Runner, seed: int, mtl_cost: Cost) -> tuple[Affinity | None, Cost]:
+        if not self._measures(runner):
             return None, Cost()
-        affinity, cost = self._measure_affinity(backend, seed)
+        affinity, cost = self._measure_affinity(runner, seed)
         extra = Cost(0, max(0, cost.steps - mtl_cost.steps), max(0.0, cost.seconds - mtl_cost.seconds))
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
-    def _measure_affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
-        affinity, costs = backend.measure_affinity([seed], _meter_settings(backend), self.name)
+    def _measure_affinity(self, runner: Runner, seed: int) -> tuple[Affinity, Cost]:
+        affinity, costs = runner.measure_affinity([seed], _meter_settings(runner), self.name)
         return affinity, costs[seed]
 
 
-def _meter_settings(backend: Backend) -> dict[str, Any]:
-    return {**METER_SETTINGS, "every": measuring_interval(len(backend.tasks))}
+def _meter_settings(runner: Runner) -> dict[str, Any]:
+    return {**METER_SETTINGS, "every": measuring_interval(len(runner.tasks))}
 
 
 def measuring_interval(n_tasks: int) -> int:
@@ -179,16 +179,16 @@ def measuring_interval(n_tasks: int) -> int:
     return math.ceil(2 * n_tasks / 3 / MAX_OVERHEAD)
 
 
-def why_not_averaged(backend: Backend, effort: float) -> str | None:
+def why_not_averaged(runner: Runner, effort: float) -> str | None:
     """Returns why `auto` lets one network answer each task, or None if it can average answers."""
-    tasks = {name: backend.task(name) for name in backend.tasks}
+    tasks = {name: runner.task(name) for name in runner.tasks}
     if None in tasks.values():
         return "only the losses of the networks are known"
     if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         return f"it is not known how to average the answers for {first_few(unknown)}; set `Task(average=…)`"
-    if backend.problem is not None and not isinstance(backend.problem.val, Split):
+    if runner.problem is not None and not isinstance(runner.problem.val, Split):
         return "the rows are read from files"
-    targets = backend.targets("val")
+    targets = runner.targets("val")
     values = sum(
         targets[name].numel() * (task.head_size if task.kind == "multiclass" else 1)
         for name, task in tasks.items()

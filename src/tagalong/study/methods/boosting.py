@@ -14,7 +14,7 @@ from tagalong.score import Score
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from ..runner import Runner
 
 
 class Boosting(Method):
@@ -70,15 +70,15 @@ class Boosting(Method):
             expected = "requires tasks with one label per row and without a loss of their own"
             yield InvalidInput(method, expected, ", ".join(unusual))
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        stored = backend.remember(self._definition(), lambda: self._compute(backend))
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        stored = runner.remember(self._definition(), lambda: self._compute(runner))
         scores = {part: {task: Score(*pair) for task, pair in stored[part].items()} for part in ("val", "test")}
         return Decision.pooled({None: Choice((), scores=scores)}, seeds)
 
     def _definition(self) -> dict[str, Any]:
         return {"method": self.name, "scikit-learn": version("scikit-learn"), **asdict(self.settings)}
 
-    def _compute(self, backend: Backend) -> dict[str, dict[str, list[float]]]:
-        assert backend.problem is not None
-        scores = boosting_scores(backend.problem, self.settings)
+    def _compute(self, runner: Runner) -> dict[str, dict[str, list[float]]]:
+        assert runner.problem is not None
+        scores = boosting_scores(runner.problem, self.settings)
         return {part: {task: [one.loss, one.error] for task, one in found.items()} for part, found in scores.items()}

@@ -12,7 +12,7 @@ from tagalong.learn import Problem, constant_scores, has_constant
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from ..runner import Runner
 
 
 class Constant(Method):
@@ -33,10 +33,10 @@ class Constant(Method):
             return [InvalidInput(method, expected, ", ".join(without))]
         return []
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        assert backend.problem is not None
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        assert runner.problem is not None
         scores = {
-            part: {task: replace(score, rows=None) for task, score in constant_scores(backend.problem, part).items()}
+            part: {task: replace(score, rows=None) for task, score in constant_scores(runner.problem, part).items()}
             for part in ("val", "test")
         }
         return Decision.pooled({None: Choice((), scores=scores)}, seeds)

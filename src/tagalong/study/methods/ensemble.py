@@ -20,7 +20,7 @@ from .effort import read_effort
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from ..runner import Runner
 
 Array = NDArray[np.float64]
 Sets = NDArray[np.int64]  # [sets, members]
@@ -39,13 +39,13 @@ class Ensemble(Method):
     averages = True
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        if problem is None:  # `check_averages` asks the backend
+        if problem is None:  # `check_averages` asks the runner
             return []
         unknown = [task for task in tasks if problem.task(task).averaging is None]
         return [no_average(f"`methods`: {self.name!r}", unknown)] if unknown else []
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({budget: Choice(copies(backend.tasks, range(budget))) for budget in budgets}, seeds)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({budget: Choice(copies(runner.tasks, range(budget))) for budget in budgets}, seeds)
 
 
 class BestOf(Ensemble):
@@ -76,36 +76,36 @@ class BestOf(Ensemble):
             found.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
         return found
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        numbers = self._copies_by_seed(backend, seeds)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        numbers = self._copies_by_seed(runner, seeds)
         jobs = {
-            seed: [backend.group_job(group, seed) for group in copies(backend.tasks, range(max(number, *budgets)))]
+            seed: [runner.group_job(group, seed) for group in copies(runner.tasks, range(max(number, *budgets)))]
             for seed, number in numbers.items()
         }
-        results = backend.networks([job for some in jobs.values() for job in some], "copies", diverged=True)
+        results = runner.networks([job for some in jobs.values() for job in some], "copies", diverged=True)
         choices: dict[tuple[int | None, int], Choice] = {}
         for seed, some in jobs.items():
             converged = [number for number, job in enumerate(some) if not results[job].diverged]
-            for budget, chosen in _choose_copies(backend, some, converged, numbers[seed], budgets).items():
-                choices[budget, seed] = Choice(copies(backend.tasks, chosen))
-        deciding = {seed: backend.cost(jobs[seed][:number]) for seed, number in numbers.items()}
+            for budget, chosen in _choose_copies(runner, some, converged, numbers[seed], budgets).items():
+                choices[budget, seed] = Choice(copies(runner.tasks, chosen))
+        deciding = {seed: runner.cost(jobs[seed][:number]) for seed, number in numbers.items()}
         return Decision(choices, deciding, about={"trainings": sum(numbers.values()), "copies": [*numbers.values()]})
 
-    def _copies_by_seed(self, backend: Backend, seeds: Sequence[int]) -> dict[int, int]:
+    def _copies_by_seed(self, runner: Runner, seeds: Sequence[int]) -> dict[int, int]:
         if self.copies is not None:
             return dict.fromkeys(seeds, self.copies)
-        seconds = backend.cost([backend.job(backend.tasks, seeds[0])]).seconds
+        seconds = runner.cost([runner.job(runner.tasks, seeds[0])]).seconds
         share, rest = divmod(int(read_effort(self.effort).in_trainings(seconds)), len(seeds))
         return {seed: max(1, share + (place < rest)) for place, seed in enumerate(seeds)}
 
 
 def _choose_copies(
-    backend: Backend, jobs: Sequence[Job], converged: Sequence[int], number: int, budgets: Sequence[int]
+    runner: Runner, jobs: Sequence[Job], converged: Sequence[int], number: int, budgets: Sequence[int]
 ) -> dict[int, list[int]]:
     """Returns the numbers of the copies that are best together on the validation rows, for each budget.
 
     Args:
-        backend: the backend that has the networks.
+        runner: the runner that has the networks.
         jobs: the copies.
         converged: the numbers of those that did not diverge.
         number: how many of them to choose from, unless the budget is larger.
@@ -114,18 +114,18 @@ def _choose_copies(
     pools = {budget: [copy for copy in converged if copy < max(number, budget)] for budget in budgets}
     if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
         return pools
-    losses = _relative_losses(backend, [jobs[copy] for copy in converged])
+    losses = _relative_losses(runner, [jobs[copy] for copy in converged])
     return {
         budget: sorted(pool[place] for place in best_set(losses, len(pool), min(budget, len(pool))))
         for budget, pool in pools.items()
     }
 
 
-def _relative_losses(backend: Backend, jobs: Sequence[Job]) -> Callable[[Sets], Array]:
+def _relative_losses(runner: Runner, jobs: Sequence[Job]) -> Callable[[Sets], Array]:
     """Returns a function that compares the averaged answers of sets of networks with the mean of single networks."""
-    outputs = backend.outputs(jobs, "val")
-    tasks = [task for name in backend.tasks if (task := backend.task(name)) is not None]
-    answers = Answers(tasks, backend.targets("val"))
+    outputs = runner.outputs(jobs, "val")
+    tasks = [task for name in runner.tasks if (task := runner.task(name)) is not None]
+    answers = Answers(tasks, runner.targets("val"))
     for job in jobs:
         answers.add(outputs[job])
     single = answers.losses([(number,) for number in range(len(jobs))])[:, :, ALL].mean(0)

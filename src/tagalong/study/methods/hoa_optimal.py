@@ -14,7 +14,7 @@ from .method import Choice, Decision, Method
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-    from ..backend import Backend
+    from ..runner import Runner
 
 MAX_TASKS = 12  # by default, for training all subsets
 
@@ -30,17 +30,17 @@ class Hoa(Method):
     name = "hoa"
     order = 30
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
-        _prepare_if_free(backend, backend.subsets(largest=2), seeds)
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
+        _prepare_if_free(runner, runner.subsets(largest=2), seeds)
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = backend.subsets(largest=2)
-        jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
-        backend.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
-        table = relative_losses(backend, subsets, seeds, split="val", reference="alone")
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = runner.subsets(largest=2)
+        jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
+        runner.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
+        table = relative_losses(runner, subsets, seeds, split="val", reference="alone")
         groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
 
 
 class Optimal(Method):
@@ -74,26 +74,26 @@ class Optimal(Method):
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
-        _prepare_if_free(backend, self.subsets(backend), seeds)
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
+        _prepare_if_free(runner, self.subsets(runner), seeds)
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = self.subsets(backend)
-        jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
-        backend.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
-        groupings = select_groups_by_budget(self.table(backend, subsets, seeds), budgets, objective="min")
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = self.subsets(runner)
+        jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
+        runner.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
+        groupings = select_groups_by_budget(self.table(runner, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
 
-    def subsets(self, backend: Backend) -> list[frozenset[str]]:
+    def subsets(self, runner: Runner) -> list[frozenset[str]]:
         """Returns the sets of tasks to choose from."""
-        return list(dict.fromkeys([*backend.subsets(largest=self.max_size), frozenset(backend.tasks)]))
+        return list(dict.fromkeys([*runner.subsets(largest=self.max_size), frozenset(runner.tasks)]))
 
     def table(
-        self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
+        self, runner: Runner, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
         """Returns the relative loss of each task in each subset's network (lower is better)."""
-        return relative_losses(backend, subsets, seeds, split=self.part, reference="together")
+        return relative_losses(runner, subsets, seeds, split=self.part, reference="together")
 
 
 class Oracle(Optimal):
@@ -108,11 +108,11 @@ class Oracle(Optimal):
     part: ClassVar[Literal["val", "test"]] = "test"
 
 
-def _prepare_if_free(backend: Backend, subsets: Sequence[Subset], seeds: Sequence[int]) -> None:
+def _prepare_if_free(runner: Runner, subsets: Sequence[Subset], seeds: Sequence[int]) -> None:
     """Trains these networks together with the networks for all tasks if they take no longer than those alone.
 
     Otherwise, they wait, since they are not needed for seeds with which the network for all tasks diverges.
     """
-    wanted = dict.fromkeys([frozenset(backend.tasks), *subsets])
-    if backend.free_width is not None and len(wanted) * len(seeds) <= backend.free_width:
-        backend.prepare([backend.job(subset, seed) for seed in seeds for subset in wanted])
+    wanted = dict.fromkeys([frozenset(runner.tasks), *subsets])
+    if runner.free_width is not None and len(wanted) * len(seeds) <= runner.free_width:
+        runner.prepare([runner.job(subset, seed) for seed in seeds for subset in wanted])

@@ -16,7 +16,7 @@ from tagalong.score import Score
 from ..records import Cost
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from ..runner import Runner
 
 Budget = int | None
 
@@ -110,14 +110,14 @@ class Method(ABC):
         """Returns the factor by which encoders are widened."""
         return 1.0
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:  # noqa: B027 - optional hook
         """Makes measurements while the network for all tasks is trained.
 
         This method is called before any other training.
         """
 
     @abstractmethod
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         """Chooses networks for each budget.
 
         If the method is not `budgeted`, the only budget is None. Honest methods must not use test data.

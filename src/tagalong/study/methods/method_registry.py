@@ -66,9 +66,9 @@ def register_method(name: str, method: Factory) -> None:
         >>> class Halves(Method):
         ...     '''The first half of the tasks, and the rest.'''
         ...     name, budgeted = "halves", False
-        ...     def decide(self, backend, budgets, seeds):
-        ...         half = len(backend.tasks) // 2
-        ...         parts = backend.tasks[:half], backend.tasks[half:]
+        ...     def decide(self, runner, budgets, seeds):
+        ...         half = len(runner.tasks) // 2
+        ...         parts = runner.tasks[:half], runner.tasks[half:]
         ...         return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
         >>> from tagalong.study import Choice, Decision
         >>> register_method("halves", Halves)
@@ -128,5 +128,5 @@ def _create_method(name: str, factory: Factory, options: Mapping[str, Any]) -> M
 def _names_to_suggest() -> list[str]:
     """Returns the names of all methods, followed by examples of other valid names and by all combinations."""
     names = method_names()
-    examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
+    examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULE_NAMES)]))

@@ -12,7 +12,7 @@ from tagalong.learn import Problem, seeded_rng, width_of_size
 from .method import Choice, Decision, Method, rule_problem
 
 if TYPE_CHECKING:
-    from ..backend import Backend
+    from ..runner import Runner
 
 
 class Mtl(Method):
@@ -22,8 +22,8 @@ class Mtl(Method):
     order = 0
     budgeted = False
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice((Group(backend.tasks, backend.tasks),))}, seeds)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice((Group(runner.tasks, runner.tasks),))}, seeds)
 
 
 class Ruled(Mtl):
@@ -79,8 +79,8 @@ class Stl(Method):
     order = 10
     budgeted = False
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in backend.tasks))}, seeds)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in runner.tasks))}, seeds)
 
 
 class Combined(Method):
@@ -107,8 +107,8 @@ class Combined(Method):
     def width(self, problem: Problem) -> float:
         return self.groups.width(problem)
 
-    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
-        self.groups.begin(backend, seeds)
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
+        self.groups.begin(runner, seeds)
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return self.groups.decide(backend, budgets, seeds)
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return self.groups.decide(runner, budgets, seeds)

@@ -17,7 +17,7 @@ from .method import Budget, Choice, Decision, Method
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-    from ..backend import Backend
+    from ..runner import Runner
 
 Names = tuple[str, ...]
 
@@ -60,21 +60,21 @@ class Random(Method):
             )
         return problems
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         mtl = {
-            seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds
+            seed: runner.cost([runner.job(runner.tasks, seed)]) for seed in seeds
         }  # as in the paper, deciding costs one training
         choices: dict[tuple[Budget, int], Choice] = {
-            (budget, seed): self._make_choice(backend, budget, seed) for budget in budgets for seed in seeds
+            (budget, seed): self._make_choice(runner, budget, seed) for budget in budgets for seed in seeds
         }
         return Decision(choices, mtl)
 
-    def _make_choice(self, backend: Backend, budget: int, seed: int) -> Choice:
-        names = backend.tasks
-        possible = backend.subsets(largest=len(names) - budget + 1)
+    def _make_choice(self, runner: Runner, budget: int, seed: int) -> Choice:
+        names = runner.tasks
+        possible = runner.subsets(largest=len(names) - budget + 1)
         exact = self.exact
         if exact is None:
-            exact = not self.overlap and backend.requested(backend.job(subset, seed) for subset in possible)
+            exact = not self.overlap and runner.requested(runner.job(subset, seed) for subset in possible)
         if exact:
             shares = {Group(block, block): block_probability(len(block), len(names), budget) for block in possible}
         else:

@@ -17,7 +17,7 @@ from .method import Choice, Decision, Method
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-    from ..backend import Backend
+    from ..runner import Runner
 
 OPTIONS_SET_BY_TRAINER = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")
 METER_OPTIONS = {"held_out", *inspect.signature(AffinityMeter.__init__).parameters} - set(OPTIONS_SET_BY_TRAINER)
@@ -68,11 +68,11 @@ class AffinityMethod(Method):
             return [InvalidInput(f"`options`: {self.name!r}:", str(error))]
         return []
 
-    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        if len(backend.tasks) == 1:  # there are no affinities to measure
-            choice = Choice((Group(backend.tasks, backend.tasks),))
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        if len(runner.tasks) == 1:  # there are no affinities to measure
+            choice = Choice((Group(runner.tasks, runner.tasks),))
             return Decision.pooled(dict.fromkeys(budgets, choice), seeds)
-        affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
+        affinity, costs = runner.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
         groupings = select_groups_by_budget(affinity, budgets, **self.select)

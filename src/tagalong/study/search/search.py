@@ -11,9 +11,9 @@ import numpy as np
 from tagalong.learn import Job
 from tagalong.score import Score
 
-from ..backend import Backend
 from ..network_result import NetworkResult
 from ..relative_losses import Subset
+from ..runner import Runner
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
 from .recommendation import Recommendation, SearchSettings, recommend, select_cover
 from .trial import Trial, Trials, mean_half_loss, small_set_flattery
@@ -57,7 +57,7 @@ class SearchResult:
 
 
 def search(
-    backend: Backend,
+    runner: Runner,
     budgets: Sequence[int],
     effort: float,
     seeds: Sequence[int],
@@ -70,7 +70,7 @@ def search(
     """Searches for the best networks for each budget.
 
     Args:
-        backend: the backend that trains the networks or looks them up.
+        runner: the runner that trains the networks or looks them up.
         budgets: the limits on the number of networks.
         effort: the number of full training runs, including the first networks for all tasks.
         seeds: the seeds to choose from. Each set of tasks is trained with one seed, and with more seeds if its result
@@ -82,13 +82,13 @@ def search(
         settings: the settings of the search, or None for the defaults.
     """
     return _SearchLoop(
-        backend, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
+        runner, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
     ).run()
 
 
 @dataclass
 class _SearchLoop:
-    backend: Backend
+    runner: Runner
     budgets: tuple[int, ...]
     effort: float
     seeds: tuple[int, ...]
@@ -103,12 +103,12 @@ class _SearchLoop:
     proposals_per_fit: int | None = None  # None: all proposals of a round are based on the same predictions
 
     def run(self) -> SearchResult:
-        self.tasks = self.backend.tasks
+        self.tasks = self.runner.tasks
         self.pool = initial_pool(len(self.tasks))
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._baseline_seeds()])
         for seed in self._exhaustive_seeds():
             self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
-        rounds = self.settings.rounds or plan_rounds(self.effort, self.backend.free_width)
+        rounds = self.settings.rounds or plan_rounds(self.effort, self.runner.free_width)
         if rounds < NARROW_ROUNDS:
             self._run_wide_rounds(rounds)
         else:
@@ -177,7 +177,7 @@ class _SearchLoop:
         if not allowed:
             return False
         jobs = {trial: self._make_job(trial) for trial in allowed}
-        results = self.backend.networks(jobs.values(), "networks proposed by auto", diverged=True)
+        results = self.runner.networks(jobs.values(), "networks proposed by auto", diverged=True)
         found = {trial: results[job] for trial, job in jobs.items()}
         self._add_results(found)
         efforts = {trial: self._effort_spent(trial, result) for trial, result in found.items()}
@@ -186,8 +186,8 @@ class _SearchLoop:
         return True
 
     def _make_job(self, trial: Trial) -> Job:
-        job = self.backend.job(trial.tasks, trial.seed)
-        return job if trial.fraction == 1 else self.backend.early_job(job, trial.fraction * self._full_training_steps)
+        job = self.runner.job(trial.tasks, trial.seed)
+        return job if trial.fraction == 1 else self.runner.early_job(job, trial.fraction * self._full_training_steps)
 
     def _effort_spent(self, trial: Trial, result: NetworkResult) -> float:
         return 1.0 if trial.fraction == 1 else result.steps / self._full_training_steps
@@ -351,7 +351,7 @@ def plan_rounds(effort: float, free_width: int | None) -> int:
 
     Args:
         effort: the number of full training runs.
-        free_width: see `Backend.free_width`.
+        free_width: see `Runner.free_width`.
 
     Example:
         >>> [plan_rounds(60, width) for width in (1, 2, 3, 100, None)]

@@ -29,10 +29,10 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
 from tagalong.learn import Split, can_be_taught, width_of_size
 
-from ..backend import Backend
 from ..members import member_seed
 from ..network_result import NetworkResult
 from ..relative_losses import MAX_RATIO, relative_change
+from ..runner import Runner
 from ..summary import stderr
 from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
@@ -127,7 +127,7 @@ class SpendingSettings:
 
 
 def spend(
-    backend: Backend,
+    runner: Runner,
     budgets: Sequence[int],
     effort: float,
     seed: int,
@@ -140,7 +140,7 @@ def spend(
     """Trains networks and recommends the best of them for each budget.
 
     Args:
-        backend: the backend, which must provide the outputs of networks.
+        runner: the runner, which must provide the outputs of networks.
         budgets: the numbers of networks to recommend.
         effort: the number of full training runs. The steps of students, which take longer, count in full, those of
             wider networks as many times as their size, and those of TabM networks by their multiplications.
@@ -151,12 +151,12 @@ def spend(
         settings: what to spend the effort on, or None for the defaults.
     """
     given = settings or SpendingSettings()
-    return _Spender(backend, tuple(budgets), effort, seed, hints, errors, spent, given).run()
+    return _Spender(runner, tuple(budgets), effort, seed, hints, errors, spent, given).run()
 
 
 @dataclass
 class _Spender:
-    backend: Backend
+    runner: Runner
     budgets: tuple[int, ...]
     effort: float
     seed: int
@@ -170,10 +170,10 @@ class _Spender:
     flattery: float = 0.0  # of students (see `teachers_flattery`)
 
     def run(self) -> Spending:
-        self.tasks, problem = self.backend.tasks, self.backend.problem
-        known = [task for name in self.tasks if (task := self.backend.task(name)) is not None]
+        self.tasks, problem = self.runner.tasks, self.runner.problem
+        known = [task for name in self.tasks if (task := self.runner.task(name)) is not None]
         clusters = None if problem is None else problem.val.groups
-        self.answers = Answers(known, self.backend.targets("val"), clusters)
+        self.answers = Answers(known, self.runner.targets("val"), clusters)
         shares = self._divide_effort(self.settings.wide)
         no_wider = self._why_not_wider(max(shares.wide)) if shares.wide else None
         self._fill_pool(shares if no_wider is None else self._divide_effort(wide=False))
@@ -188,8 +188,8 @@ class _Spender:
     @cached_property
     def _teachable(self) -> frozenset[str]:
         """The tasks that students can learn from answers."""
-        problem = self.backend.problem
-        if problem is None or not self.backend.can_teach or not isinstance(problem.train, Split):
+        problem = self.runner.problem
+        if problem is None or not self.runner.can_teach or not isinstance(problem.train, Split):
             return frozenset()
         targets = problem.train.targets
         return frozenset(task.name for task in problem.tasks if can_be_taught(task, targets[task.name]))
@@ -204,17 +204,17 @@ class _Spender:
     @cached_property
     def _tabm_cost(self) -> float | None:
         """What a TabM network costs if it takes as many steps as a plain one, or None if none is to be trained."""
-        problem = self.backend.problem
+        problem = self.runner.problem
         if not self.settings.tabm or problem is None or TABM not in problem.alternatives:
             return None
-        return self.backend.step_cost(TABM)
+        return self.runner.step_cost(TABM)
 
     def _why_not_wider(self, size: int) -> str | None:
         """Returns why networks of this size cannot be trained, or None if they can."""
-        if self.backend.problem is None:
+        if self.runner.problem is None:
             return "networks are trained elsewhere"
         try:
-            width_of_size(self.backend.problem, self.tasks, size)
+            width_of_size(self.runner.problem, self.tasks, size)
         except InvalidInput as error:
             return str(error)
         return None
@@ -247,9 +247,7 @@ class _Spender:
         effort = len(converged) + shares.sets
         settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
         budgets = sorted({min(max(2, budget), len(self.tasks)) for budget in self.budgets})
-        found = search(
-            self.backend, budgets, effort, converged, hints=self.hints, errors=self.errors, settings=settings
-        )
+        found = search(self.runner, budgets, effort, converged, hints=self.hints, errors=self.errors, settings=settings)
         sets = [
             Group(trial.tasks, trial.tasks, copy=seeds.index(trial.seed))
             for step in found.steps
@@ -302,8 +300,8 @@ class _Spender:
 
     @property
     def _can_mix(self) -> bool:
-        assert self.backend.problem is not None
-        rows = self.backend.problem.train
+        assert self.runner.problem is not None
+        rows = self.runner.problem.train
         return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
 
     def _train_students(self, courses: Sequence[Course], until: float) -> bool:
@@ -338,8 +336,8 @@ class _Spender:
         return True
 
     def _taught(self, lecture: Lecture) -> Taught:
-        assert self.backend.problem is not None
-        unlabelled = self.backend.problem.unlabelled is not None and lecture.unlabelled
+        assert self.runner.problem is not None
+        unlabelled = self.runner.problem.unlabelled is not None and lecture.unlabelled
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
 
     def _expected_cost(self, course: Course) -> float:
@@ -347,7 +345,7 @@ class _Spender:
         alike = [member for member in self._students if member.group.taught == self._taught(course.lecture)]
         if alike:
             return course.size * float(np.mean([member.effort / member.group.size for member in alike]))
-        problem = self.backend.problem
+        problem = self.runner.problem
         assert problem is not None
         rows = problem.unlabelled if course.lecture.unlabelled else None
         unlabelled = 0 if rows is None else len(rows) / len(problem.train)
@@ -377,8 +375,8 @@ class _Spender:
         kind: Kind,
         partly: Sequence[tuple[NetworkResult, float]] = (),
     ) -> None:
-        jobs = {group: self.backend.group_job(group, self.seed) for group in groups}
-        results = self.backend.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
+        jobs = {group: self.runner.group_job(group, self.seed) for group in groups}
+        results = self.runner.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
         trained = [(group, results[job]) for group, job in jobs.items() if not results[job].diverged]
         if not self.members:  # the first ones are copies
             self._steps = float(np.mean([result.steps for _, result in trained]))
@@ -387,7 +385,7 @@ class _Spender:
             for group, result in trained
             for cost in [self._step_cost(group)]
         ]
-        outputs = self.backend.outputs([member.result.job for member in added], "val")
+        outputs = self.runner.outputs([member.result.job for member in added], "val")
         for member in added:
             self.answers.add(outputs[member.result.job])
         self.members += added
@@ -399,7 +397,7 @@ class _Spender:
         self.rounds.append(SpendingRound(tuple(added), tuple(others), self.spent, best))
 
     def _step_cost(self, group: Group) -> float:
-        return float(group.size) if group.network is None else group.size * self.backend.step_cost(group.network)
+        return float(group.size) if group.network is None else group.size * self.runner.step_cost(group.network)
 
     @property
     def _copies(self) -> list[int]:

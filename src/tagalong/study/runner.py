@@ -1,4 +1,15 @@
-"""Backends provide the results of trained networks, by training them (`TrainingBackend`) or by looking them up."""
+"""Runners give methods the results of networks.
+
+A method asks for jobs and never cares who trains them:
+
+- `runner.job` and `runner.group_job` make the jobs, `runner.networks(jobs)` returns their results by job.
+- The runner looks the jobs up in its store. Those that the store lacks are pending: its executor trains them, here, in
+  worker processes or on a cluster, and each becomes a row of the store the moment it is finished.
+- Without an executor, networks are trained elsewhere: `networks` then raises an error that lists the pending jobs, and
+  the method is asked again once their results were added to the store.
+- `runner.outputs`, `row_losses` and `average_scores` answer later questions from the store, `measure_affinity` and
+  `remember` store what else was computed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +37,7 @@ logger = logging.getLogger(__name__)
 MOST_NAMED = 5  # networks that a message lists
 
 
-class Backend(ABC):
+class Runner(ABC):
     """Provides the results of networks and the affinities between tasks, either by training or by lookup.
 
     Methods request the networks that they need without knowing where the results come from.
@@ -61,7 +72,7 @@ class Backend(ABC):
         Args:
             seeds: the seeds of the networks.
             settings: the settings of the `AffinityMeter`.
-            method: the method that uses the affinity. This is needed only by backends that do not measure affinities
+            method: the method that uses the affinity. This is needed only by runners that do not measure affinities
                 themselves.
 
         Raises:
@@ -82,7 +93,7 @@ class Backend(ABC):
     ) -> None:
         """Trains networks and measures affinities that will be requested later, all at the same time.
 
-        Backends that look up results do nothing.
+        Runners that look up results do nothing.
 
         Args:
             jobs: the networks to train without a meter.
@@ -91,7 +102,7 @@ class Backend(ABC):
         """
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """Returns the job for a network with these tasks, sorted in the backend's order."""
+        """Returns the job for a network with these tasks, sorted in the runner's order."""
         wanted = set(tasks)
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
@@ -158,7 +169,7 @@ class Backend(ABC):
         return {job: known[job] for job in wanted}
 
     def requested(self, jobs: Iterable[Job]) -> bool:
-        """Whether all of these networks were requested from this backend.
+        """Whether all of these networks were requested from this runner.
 
         Requests made by earlier runs do not count.
         """
@@ -189,7 +200,7 @@ class Backend(ABC):
         """Returns a job that trains the same network but stops after approximately this many steps.
 
         Raises:
-            InvalidInput: If this backend supports only full training runs.
+            InvalidInput: If this runner supports only full training runs.
         """
         raise InvalidInput("screen", "must be None if networks are trained elsewhere")
 
@@ -217,7 +228,7 @@ class Backend(ABC):
             part: "val" or "test".
 
         Raises:
-            InvalidInput: If this backend has no networks to compute answers with.
+            InvalidInput: If this runner has no networks to compute answers with.
         """
         raise InvalidInput("methods", "must serve each task by one network if networks are trained elsewhere")
 
@@ -232,7 +243,7 @@ class Backend(ABC):
 
         Raises:
             Diverged: If a network diverges.
-            InvalidInput: If this backend has no networks to compute outputs with.
+            InvalidInput: If this runner has no networks to compute outputs with.
         """
         raise InvalidInput("methods", "must not need the outputs of networks if these are trained elsewhere")
 
@@ -240,7 +251,7 @@ class Backend(ABC):
         """Returns the targets of each task, on the CPU, with NaN for missing labels. The rows are those of `outputs`.
 
         Raises:
-            InvalidInput: If this backend has no data.
+            InvalidInput: If this runner has no data.
         """
         raise InvalidInput("methods", "must not need the targets if networks are trained elsewhere")
 

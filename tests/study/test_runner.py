@@ -14,10 +14,10 @@ from tagalong.study import (
     Record,
     Store,
     Study,
-    TrainingBackend,
-    check_backend,
+    TrainingRunner,
+    check_runner,
     compare_methods,
-    open_backend,
+    open_runner,
     train_side_by_side,
 )
 from tagalong.study.relative_losses import relative_losses
@@ -30,26 +30,26 @@ def executor():
 
 
 @pytest.fixture
-def backend(executor, tmp_path):
-    with open_backend(small_problem(), tmp_path, executor=executor, device="cpu") as backend:
-        yield backend
+def runner(executor, tmp_path):
+    with open_runner(small_problem(), tmp_path, executor=executor, device="cpu") as runner:
+        yield runner
 
 
-def test_networks_are_trained_once_and_equal_training_alone(backend, executor, tmp_path):
-    jobs = [backend.job(reversed(subset), seed) for subset in ("a", "b", "ab", "ac", "abc") for seed in (0, 1)]
-    jobs += [backend.job("ab", 0, "uw"), replace(jobs[-1], lr=0.001)]
+def test_networks_are_trained_once_and_equal_training_alone(runner, executor, tmp_path):
+    jobs = [runner.job(reversed(subset), seed) for subset in ("a", "b", "ab", "ac", "abc") for seed in (0, 1)]
+    jobs += [runner.job("ab", 0, "uw"), replace(jobs[-1], lr=0.001)]
     assert jobs[6].tasks == ("a", "c"), "in the order of the problem"
-    assert [backend.early_job(jobs[0], steps).epochs for steps in (0, 6.9, 9)] == [1, 2, 3], "of three steps each"
-    results = backend.networks(jobs)
+    assert [runner.early_job(jobs[0], steps).epochs for steps in (0, 6.9, 9)] == [1, 2, 3], "of three steps each"
+    results = runner.networks(jobs)
     assert len(executor.jobs) == len(jobs) == len({result.key for result in results.values()})
     for job in (jobs[3], jobs[7], jobs[-1]):
-        alone = train(backend.problem, job)
+        alone = train(runner.problem, job)
         assert results[job].test[job.tasks[0]].loss == pytest.approx(alone.test[job.tasks[0]].loss, rel=1e-5)
         assert (results[job].steps, results[job].parameters) == (alone.steps, alone.parameters)
-    assert backend.networks(jobs) == results
-    assert backend.cost([*jobs, jobs[0]]).networks == len(jobs)
-    assert backend.cost(jobs).steps == sum(result.steps for result in results.values())
-    other = TrainingBackend(backend.problem, backend.store, executor=executor)
+    assert runner.networks(jobs) == results
+    assert runner.cost([*jobs, jobs[0]]).networks == len(jobs)
+    assert runner.cost(jobs).steps == sum(result.steps for result in results.values())
+    other = TrainingRunner(runner.problem, runner.store, executor=executor)
     assert other.missing([*jobs, Job(("c",))]) == [Job(("c",))]
     assert other.networks(jobs) == results
     assert len(executor.jobs) == len(jobs)
@@ -59,55 +59,55 @@ def test_networks_are_trained_once_and_equal_training_alone(backend, executor, t
 
 def test_progress_receives_finished_networks_and_steps(tmp_path):
     progress = Mock()
-    with open_backend(small_problem(), tmp_path, device="cpu", progress=progress) as backend:
-        jobs = [backend.job("a", 5), backend.job("b", 5), backend.job("ab", 5, "uw")]
-        results = backend.networks(jobs, "some")
+    with open_runner(small_problem(), tmp_path, device="cpu", progress=progress) as runner:
+        jobs = [runner.job("a", 5), runner.job("b", 5), runner.job("ab", 5, "uw")]
+        results = runner.networks(jobs, "some")
     assert progress.start.call_args == call(3, "some")
     assert progress.advance.call_args_list == [call(1)] * 3
     assert progress.done.call_count == 1
     assert sum(steps for (steps,), _ in progress.steps.call_args_list) == sum(one.steps for one in results.values())
 
 
-def test_affinity_is_measured_once_and_also_yields_the_network_of_all_tasks(backend, executor):
-    together = backend.job(backend.tasks, 0)
-    affinity = backend.affinities([0], {"every": 2})[0][0]
-    assert backend.affinities([0], {"every": 2})[0][0].to_csv() == affinity.to_csv()
+def test_affinity_is_measured_once_and_also_yields_the_network_of_all_tasks(runner, executor):
+    together = runner.job(runner.tasks, 0)
+    affinity = runner.affinities([0], {"every": 2})[0][0]
+    assert runner.affinities([0], {"every": 2})[0][0].to_csv() == affinity.to_csv()
     assert len(executor.jobs) == 1
-    assert backend.missing([together]) == []
-    alone = train(backend.problem, together)
-    assert {t: score.loss for t, score in backend.networks([together])[together].test.items()} == {
+    assert runner.missing([together]) == []
+    alone = train(runner.problem, together)
+    assert {t: score.loss for t, score in runner.networks([together])[together].test.items()} == {
         t: score.loss for t, score in alone.test.items()
     }
-    assert backend.affinities([0], {"every": 1})[0][0].steps.tolist() != affinity.steps.tolist()
+    assert runner.affinities([0], {"every": 1})[0][0].steps.tolist() != affinity.steps.tolist()
     assert len(executor.jobs) == 2
 
 
 @pytest.mark.parametrize("reference", ["alone", "together"])
-def test_relative_losses_are_ratios_per_seed_averaged(backend, reference):
-    table = relative_losses(backend, backend.subsets(), [0, 1], split="val", reference=reference)
-    assert table.keys() == set(backend.subsets())
+def test_relative_losses_are_ratios_per_seed_averaged(runner, reference):
+    table = relative_losses(runner, runner.subsets(), [0, 1], split="val", reference=reference)
+    assert table.keys() == set(runner.subsets())
     base = "a" if reference == "alone" else "abc"
     losses = {
-        tasks: [train(backend.problem, backend.job(tasks, s)).val["a"].loss for s in (0, 1)] for tasks in ("ab", base)
+        tasks: [train(runner.problem, runner.job(tasks, s)).val["a"].loss for s in (0, 1)] for tasks in ("ab", base)
     }
     assert table[frozenset("ab")]["a"] == pytest.approx(np.mean(np.divide(losses["ab"], losses[base])), rel=1e-9)
     assert table[frozenset(base)]["a"] == pytest.approx(1.0, rel=1e-12)
 
 
-def test_row_losses_come_from_the_network_that_serves_the_task_even_after_pruning(backend):
+def test_row_losses_come_from_the_network_that_serves_the_task_even_after_pruning(runner):
     groups = (Group("ab", "a"), Group("bc", "bc"))
-    jobs = [replace(backend.job(group.trains, 0), lr=lr) for group, lr in zip(groups, (None, 0.001), strict=True)]
-    record = Record("own", 2, 0, groups, {}, {}, networks=tuple(one.key for one in backend.networks(jobs).values()))
-    before, weights = backend.row_losses(record), [backend.weights(key) for key in record.networks]
+    jobs = [replace(runner.job(group.trains, 0), lr=lr) for group, lr in zip(groups, (None, 0.001), strict=True)]
+    record = Record("own", 2, 0, groups, {}, {}, networks=tuple(one.key for one in runner.networks(jobs).values()))
+    before, weights = runner.row_losses(record), [runner.weights(key) for key in record.networks]
     assert list(before) == ["a", "b", "c"]
-    trained = train(backend.problem, jobs[0])
+    trained = train(runner.problem, jobs[0])
     np.testing.assert_allclose(before["a"], trained.test["a"].rows, rtol=1e-5)
-    backend.store.prune()
+    runner.store.prune()
     # Bit for bit, by the same computation.
-    after = backend.row_losses(record)
+    after = runner.row_losses(record)
     assert all(np.array_equal(before[task], after[task]) for task in before)
     for key, tensors in zip(record.networks, weights, strict=True):
-        assert all((tensors[name] == tensor).all() for name, tensor in backend.weights(key).items())
+        assert all((tensors[name] == tensor).all() for name, tensor in runner.weights(key).items())
 
 
 def test_chunks_do_not_depend_on_which_networks_are_finished():
@@ -126,17 +126,17 @@ def test_requests_are_split_evenly_over_workers(tmp_path, monkeypatch, networks,
     if largest is not None:
         monkeypatch.setattr("tagalong.study.training_backend.CHUNK_SIZES", {"cpu": largest})
     workers = WatchedExecutor(workers=2)
-    with open_backend(small_problem("abcd"), tmp_path, executor=workers, device="cpu") as backend:
-        backend.networks([backend.job(subset, 0) for subset in backend.subsets()[:networks]])
+    with open_runner(small_problem("abcd"), tmp_path, executor=workers, device="cpu") as runner:
+        runner.networks([runner.job(subset, 0) for subset in runner.subsets()[:networks]])
     assert [len(chunk.jobs) for chunk in workers.chunks] == sizes
 
 
 def test_a_resumed_request_has_the_same_chunks_for_several_workers(tmp_path):
     def train_with(workers, out):
-        with open_backend(small_problem("abcd"), out, executor=workers, device="cpu") as backend:
-            jobs = [backend.job(subset, 0) for subset in backend.subsets()]
-            backend.networks(jobs[2:3])
-            return {job: (result.val, result.test) for job, result in backend.networks(jobs).items()}
+        with open_runner(small_problem("abcd"), out, executor=workers, device="cpu") as runner:
+            jobs = [runner.job(subset, 0) for subset in runner.subsets()]
+            runner.networks(jobs[2:3])
+            return {job: (result.val, result.test) for job, result in runner.networks(jobs).items()}
 
     clean, killed, resumed = (WatchedExecutor(stop_after, workers=2) for stop_after in (None, 1, None))
     expected = train_with(clean, tmp_path / "clean")
@@ -149,19 +149,19 @@ def test_a_resumed_request_has_the_same_chunks_for_several_workers(tmp_path):
 
 def test_networks_and_affinities_can_be_prepared_in_one_request(tmp_path):
     settings, executor = {"estimator": "cosine", "every": 2}, WatchedExecutor(workers=2)
-    with open_backend(small_problem(), tmp_path, executor=executor, device="cpu") as backend:
-        others = [backend.job(task, 0) for task in "ab"]
-        backend.prepare(others, [0], settings)
+    with open_runner(small_problem(), tmp_path, executor=executor, device="cpu") as runner:
+        others = [runner.job(task, 0) for task in "ab"]
+        runner.prepare(others, [0], settings)
         assert [len(chunk.jobs) for chunk in executor.chunks] == [1, 2], "measuring keeps one of two workers busy"
-        backend.measure_affinity([0], settings)
-        backend.networks([backend.job("abc", 0), *others])
-        backend.prepare(others, [0], settings)
+        runner.measure_affinity([0], settings)
+        runner.networks([runner.job("abc", 0), *others])
+        runner.prepare(others, [0], settings)
     assert len(executor.requests) == 1, "all of them are known"
 
 
 def test_the_free_width_depends_on_the_problem_and_the_workers_only():
     def free_width(problem, workers=1):
-        return TrainingBackend(problem, None, executor=WatchedExecutor(workers=workers)).free_width
+        return TrainingRunner(problem, None, executor=WatchedExecutor(workers=workers)).free_width
 
     larger = small_problem(rows=4800, recipe=replace(small_problem().recipe, batch_size=4800))
     one_by_one = small_problem(recipe=Recipe(epochs=1, schedule="windows"))
@@ -176,14 +176,14 @@ def test_variants_train_side_by_side_with_the_same_results_as_one_after_the_othe
     executor, expected = WatchedExecutor(pickled=True), []
     for changed in changes:
         problem = replace(small_problem(), recipe=replace(small_problem().recipe, **changed))
-        with open_backend(problem, tmp_path / "alone", device="cpu") as alone:
+        with open_runner(problem, tmp_path / "alone", device="cpu") as alone:
             jobs = [alone.job(subset, seed) for seed in (0, 1) for subset in alone.subsets()]
             expected.append({result.key: result.val for result in alone.networks(jobs).values()})
-    with open_backend(small_problem(), tmp_path / "together", executor=executor, device="cpu") as base:
-        backends = [base.variant(**changed) if changed else base for changed in changes]
-        train_side_by_side(dict.fromkeys(backends, jobs), "settings")
-        found = [{result.key: result.val for result in one.networks(jobs).values()} for one in backends]
-        train_side_by_side(dict.fromkeys(backends, jobs), "settings")
+    with open_runner(small_problem(), tmp_path / "together", executor=executor, device="cpu") as base:
+        runners = [base.variant(**changed) if changed else base for changed in changes]
+        train_side_by_side(dict.fromkeys(runners, jobs), "settings")
+        found = [{result.key: result.val for result in one.networks(jobs).values()} for one in runners]
+        train_side_by_side(dict.fromkeys(runners, jobs), "settings")
     assert found == expected
     assert len(executor.requests) == 1
     assert len(executor.jobs) == len(changes) * len(jobs)
@@ -192,44 +192,44 @@ def test_variants_train_side_by_side_with_the_same_results_as_one_after_the_othe
 def test_leftovers_of_killed_trainings_are_removed_once_finished(tmp_path):
     partial = tmp_path / "partial"
     partial.mkdir()
-    with open_backend(small_problem(), tmp_path, device="cpu") as backend:
-        finished, other = (backend.keys.of(backend.job(task, 0))[:32] for task in "ab")
+    with open_runner(small_problem(), tmp_path, device="cpu") as runner:
+        finished, other = (runner.keys.of(runner.job(task, 0))[:32] for task in "ab")
         for name in (f"{finished}.pt", f".{finished}.pt.x.tmp", f"{other}.pt"):
             (partial / name).touch()
-        backend.networks([backend.job("a", 0)])
+        runner.networks([runner.job("a", 0)])
     assert [path.name for path in partial.iterdir()] == [f"{other}.pt"], "that one may be needed"
 
 
-def test_an_open_backend_keeps_networks_in_its_folder_and_drops_their_weights_unless_it_fails(tmp_path):
+def test_an_open_runner_keeps_networks_in_its_folder_and_drops_their_weights_unless_it_fails(tmp_path):
     out, job, executor = tmp_path / "new" / "folder", Job(("a",), 0), WatchedExecutor()
     with (
         pytest.raises(KeyboardInterrupt),
-        open_backend(small_problem(), out, executor=WatchedExecutor(1), device="cpu") as backend,
+        open_runner(small_problem(), out, executor=WatchedExecutor(1), device="cpu") as runner,
     ):
-        backend.networks([job, replace(job, rule="uw")])
-    with open_backend(small_problem(), out, executor=executor, device="cpu") as backend:
-        key = backend.networks([job])[job].key
-        assert backend.store.weights(key) is not None
+        runner.networks([job, replace(job, rule="uw")])
+    with open_runner(small_problem(), out, executor=executor, device="cpu") as runner:
+        key = runner.networks([job])[job].key
+        assert runner.store.weights(key) is not None
     assert executor.jobs == []
     with Store(out / "run.sqlite") as store:
         assert store.weights(key) is None
 
 
-def test_invalid_backend_arguments_are_rejected_before_a_problem_is_loaded(tmp_path):
-    check_backend(tmp_path / "new")
+def test_invalid_runner_arguments_are_rejected_before_a_problem_is_loaded(tmp_path):
+    check_runner(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     for options in ({"executor": "sequential"}, {"device": "abacus"}):
         with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
-            check_backend(tmp_path, **options)
+            check_runner(tmp_path, **options)
 
 
 def test_methods_are_compared_as_a_study_compares_them(tmp_path):
     methods, options = ["mtl", "tag", "random"], {"random": {"samples": 2}}
-    with open_backend(small_problem(), tmp_path / "backend", device="cpu") as backend:
-        found = compare_methods(backend, methods, [2], 2, options)
+    with open_runner(small_problem(), tmp_path / "runner", device="cpu") as runner:
+        found = compare_methods(runner, methods, [2], 2, options)
     results = Study(small_problem(), tmp_path / "study", device="cpu").run(methods, [2], 2, options=options)
     assert [(r.label, r.seed, r.groups, r.test) for r in found] == [
         (r.label, r.seed, r.groups, r.test) for r in results.records
     ]
     with pytest.raises(ValueError, match="`budgets` must be between 1 and the number of tasks"):
-        compare_methods(backend, methods, [9])
+        compare_methods(runner, methods, [9])
