@@ -13,6 +13,7 @@ LIGHT = [
     ("import tagalong, tagalong.integrations", "torch pandas scipy sklearn plotly lightning transformers accelerate"),
     ("from tagalong.cli import main; main(['--help'])", "torch pandas scipy plotly"),
     ("main(['group', '--help'])", "torch pandas scipy plotly"),
+    ("tagalong.select_groups([[0, 1], [1, 0]], 1)", "torch pandas plotly pydantic"),
     ("import tagalong.report, tagalong.group", "torch pandas plotly"),
     ("main(['paper']); main(['paper', 'selection']); main(['leaderboard', '--help'])", "torch"),
     ("main(['group', 'square.csv', '--budget', '1'])", "torch"),

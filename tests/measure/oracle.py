@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 LossesOf = Callable[[nn.Module], Mapping[str, Tensor | None]]
 Gradient = list[Tensor]
+Used = list[bool]  # which of the shared parameters a task uses
 
 
 @dataclass
@@ -45,12 +46,13 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
         return present(look(moved))
 
     before = losses_after(looked_from)
-    own = {t: gradient_at(situation.model, start, situation.losses_of, t) for t in losses}
-    theirs = {t: gradient_at(looked_from, looked_rng, look, t) for t in before}
+    with_used = {t: gradient_at(situation.model, start, situation.losses_of, t) for t in losses}
+    own = {t: gradient for t, (gradient, _) in with_used.items()}
+    theirs = {t: gradient_at(looked_from, looked_rng, look, t)[0] for t in before}
 
-    def effects(gradient: Gradient) -> tuple[dict[str, float], dict[str, float]]:
+    def effects(gradient: Gradient, used: Used) -> tuple[dict[str, float], dict[str, float]]:
         """Returns what the step on a gradient does to every target, exactly and to first order."""
-        model = step_on(situation, gradient)
+        model = step_on(situation, gradient, used)
         after = losses_after(model)
         step = [q.detach() - p.detach() for p, q in zip(shared(situation.model), shared(model), strict=True)]
         exact = {t: (1 - after[t] / before[t]).item() for t in before}
@@ -59,14 +61,15 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
     sources = [t for t in situation.sources or situation.tasks if t in losses]
     null = ({}, {})
     if len(sources) < len(situation.tasks) and situation.update == "optimizer":
-        null = effects([torch.zeros_like(p) for p in shared(situation.model)])
+        zeros = [torch.zeros_like(p) for p in shared(situation.model)]
+        null = effects(zeros, [True] * len(zeros))
     names = ("lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine")
     found = {name: np.full((len(situation.tasks), len(situation.tasks)), np.nan) for name in names}
     center, their_center = (mean(gradients.values()) for gradients in (own, theirs))
     centered = min(len(own), len(theirs)) > 2  # two centered gradients are always opposite
     for source in sources:
         weight = situation.weights.get(source, 1.0)
-        steps = effects([weight * g for g in own[source]])
+        steps = effects([weight * g for g in own[source]], with_used[source][1])
         for target in before:
             at, g, h = (situation.tasks.index(source), situation.tasks.index(target)), own[source], theirs[target]
             for name, values, shift in zip(names, steps, null, strict=False):
@@ -80,25 +83,26 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
     return found
 
 
-def step_on(situation: Situation, gradient: Gradient) -> nn.Module:
-    """Returns a copy of the model after the step on a gradient of the shared parameters."""
+def step_on(situation: Situation, gradient: Gradient, used: Used) -> nn.Module:
+    """Returns a copy of the model after the step on a gradient of the shared parameters that are used."""
     model, optimizer = copy.deepcopy((situation.model, situation.optimizer))
     if situation.update == "sgd":
         for p, g in zip(shared(model), gradient, strict=True):
             p.data = p.data - situation.lr * g
         return model
     model.zero_grad()
-    for p, g in zip(shared(model), gradient, strict=True):
-        p.grad = g.clone()
+    for p, g, is_used in zip(shared(model), gradient, used, strict=True):
+        p.grad = g.clone() if is_used else None
     optimizer.step()
     return model
 
 
-def gradient_at(model: nn.Module, rng: Tensor, look: LossesOf, target: str) -> Gradient:
+def gradient_at(model: nn.Module, rng: Tensor, look: LossesOf, target: str) -> tuple[Gradient, Used]:
     here = copy.deepcopy(model)
     torch.set_rng_state(rng)
     found = torch.autograd.grad(present(look(here))[target], shared(here), allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, shared(here), strict=True)]
+    gradient = [torch.zeros_like(p) if g is None else g for g, p in zip(found, shared(here), strict=True)]
+    return gradient, [g is not None for g in found]
 
 
 def shared(model: nn.Module) -> list[nn.Parameter]:

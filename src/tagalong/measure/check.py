@@ -161,7 +161,6 @@ class _DryStep:
             choose_targets=lambda present, _: self._schedule.choose_targets(present, {}, 0) if self._apart else present,
             replicas=self._replicas,
             call=0,
-            known=self._tasks,
             verify=verify,
             keep_training_gradient=False,
         )

@@ -59,8 +59,8 @@ class TaskGradients:
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
-    def gradient(self, task: str, *, weighted: bool) -> list[Tensor]:
-        """Returns the dense gradient of a task's loss, which is zero for parameters that the task does not use.
+    def gradient(self, task: str, *, weighted: bool) -> list[Tensor | None]:
+        """Returns the dense gradient of a task's loss, with None for parameters that the task does not use.
 
         The tensors have the same memory layout as the parameters. Do not modify the tensors, since they may belong to
         autograd.
@@ -71,7 +71,19 @@ class TaskGradients:
         """
         gradient = list(self._replicas.sum(self.local_gradient(task, weighted=weighted)))
         self._check_overflow(gradient)
-        return gradient
+        self.agree_on_touched([task])
+        return [g if i in self.touched[task] else None for i, g in enumerate(gradient)]
+
+    def agree_on_touched(self, tasks: Sequence[str]) -> None:
+        """Collects `touched` from all ranks, since a rank without labels cannot tell what a task depends on."""
+        if self._replicas.alone:
+            return
+        flags = torch.zeros(len(tasks), len(self._parameters), device=self._parameters[0].device)
+        for row, task in zip(flags, tasks, strict=True):
+            row[list(self.touched[task])] = 1.0
+        self._replicas.sum_in_place(flags)
+        for row, task in zip(flags, tasks, strict=True):
+            self.touched[task] = set(row.nonzero().flatten().tolist())
 
     def sum_in_place(self, rows: Sequence[Tensor]) -> None:
         """Sums rows filled by `local_gradient` over all ranks, in place."""
@@ -96,7 +108,9 @@ class TaskGradients:
         else:
             raw = self._differentiate(task, weight if weighted else 1.0, wanted)
         del ahead
-        self.touched.setdefault(task, set()).update(i for i, g in zip(indices, raw, strict=True) if g is not None)
+        touched = self.touched.setdefault(task, set())
+        if task in self._losses:
+            touched.update(i for i, g in zip(indices, raw, strict=True) if g is not None)
         if self._capture is not None and only is None and task not in self._capture.tasks:
             self._capture.add(task, wanted, raw, (1.0 if weighted else weight) / self._scale)
         shared = [_to_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
@@ -221,6 +235,8 @@ def gradient_matrices(
         del gradient, found, values  # frees this gradient before the next one is computed
         if not local_only:
             gradients.sum_in_place([matrix[row] for matrix in matrices])
+    if not local_only:
+        gradients.agree_on_touched(tasks)
     return matrices
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,6 @@ class Measurement:
         asked: The tasks that were run as sources and as targets, if not all.
         replicas: The ranks that measure together.
         call: The number of previous calls to the meter.
-        known: Tasks whose dependence on the shared parameters is already known.
         verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
 
@@ -73,14 +72,13 @@ class Measurement:
         asked: tuple[Sequence[str], Sequence[str]] | None = None,
         replicas: Replicas,
         call: int,
-        known: Collection[str],
         verify: bool,
         keep_training_gradient: bool,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
         self._choose, self._choose_targets, self._asked = choose, choose_targets, asked
         self._replicas, self._call = replicas, call
-        self._known, self._verify = known, verify
+        self._verify = verify
         self._parameters = setup.trainable()
         self.notes: list[str] = []
         self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
@@ -155,21 +153,10 @@ class Measurement:
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
-        """Returns the indices of the shared parameters (trainable or frozen) that each task depends on.
-
-        A rank without labels for a task cannot tell which parameters the task depends on. Therefore, ranks exchange the
-        indices, but only when the indices may have changed.
-        """
+        """Returns the indices of the shared parameters (trainable or frozen) that each task depends on."""
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
-        here = {
-            task: {number[id(self._parameters[i])] for i in found} for task, found in context.gradients.touched.items()
-        }
-        if self._replicas.alone:
-            return here
-        if not self._verify and all(task in self._known for task in context.sources):
-            return {}
-        everywhere = self._replicas.gather(here)
-        return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
+        touched = context.gradients.touched
+        return {task: {number[id(self._parameters[i])] for i in indices} for task, indices in touched.items()}
 
     def _may_start_early(self) -> bool:
         """Whether to start computing the first gradient before the losses are known, even though they may be NaN."""
@@ -323,7 +310,8 @@ def _is_rounded_away(context: StepContext) -> bool:
     """Whether the steps are zero only because of the precision of the parameters."""
     if not context.steps.moves or all(p.dtype in (torch.float32, torch.float64) for p in context.parameters):
         return False
-    return any(bool(g.any()) for task in context.sources for g in context.gradients.gradient(task, weighted=True))
+    gradients = (context.gradients.gradient(task, weighted=True) for task in context.sources)
+    return any(g is not None and bool(g.any()) for gradient in gradients for g in gradient)
 
 
 DOUBLE_PRECISION = 1e-12  # rounding is never a problem for losses with smaller rounding errors
@@ -369,7 +357,8 @@ def _has_nonzero_step(context: StepContext) -> bool:
     """Whether the step on any source is nonzero."""
     pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
     for task in context.sources:
-        step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
+        step = [torch.zeros_like(p) for p in context.parameters]
+        origin = [p.data for p in context.parameters]
         context.steps.add(step, pieces, context.gradients.gradient(task, weighted=True), origin)
         if any(bool(s.any()) for s in step):
             return True

@@ -601,7 +601,6 @@ class AffinityMeter:
             asked=asked,
             replicas=replicas,
             call=call,
-            known=self._history.touched,
             verify=verify,
             # A DDP wrapper synchronizes gradients during a real backward pass.
             keep_training_gradient=self._training.wanted and self._search.found is None and asked is None,

@@ -14,6 +14,8 @@ from .isolation import copy_tensors
 from .step_rules import ParameterSlice
 from .steps import Steps
 
+Gradient = list[Tensor | None]  # by parameter, None where the task does not use it
+
 PROBED_SOURCES = 3
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
@@ -213,30 +215,30 @@ def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) ->
     if factor is None:
         gradients = _block_gradients(context, block, rows)
         return -torch.stack([rows.targets @ step for step in _flat_steps(context, block, gradients)])
-    # Δθ_i = Δθ(0) + c w_i g_i, so a single matrix product suffices.
+    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so a single matrix product suffices.
     gram = rows.sources @ rows.targets.T
     weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
     if context.steps.idle:
         return scaled
-    zero = [torch.zeros_like(p) for p in block.select(context.parameters)]
-    null = -(rows.targets @ next(_flat_steps(context, block, iter([zero]))))
-    return torch.cat([scaled + null, null[None]]) if context.null else scaled + null
+    zero: Gradient = [torch.zeros_like(p) for p in block.select(context.parameters)]
+    null_step = next(_flat_steps(context, block, iter([zero])))
+    pairs = zip(rows.targets.split(list(block.sizes), dim=1), null_step.split(list(block.sizes)), strict=True)
+    null_parts = torch.stack([-(target @ step) for target, step in pairs])  # [slices, targets]
+    used = [[p.index in context.gradients.touched[task] for p in block.pieces] for task in context.sources]
+    slopes = scaled + torch.tensor(used).to(null_parts) @ null_parts
+    return torch.cat([slopes, null_parts.sum(0, keepdim=True)]) if context.null else slopes
 
 
-def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
+def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator[Gradient]) -> Iterator[Tensor]:
     """Yields the step on each gradient as a flat tensor, which is overwritten by the next step."""
     parameters = block.select([p.data for p in context.parameters])
-    # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
-    origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
     out = block.split_row(step, context.parameters)
     for gradient in gradients:
         moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
         step.zero_()
-        context.steps.add(
-            moved, block.pieces, [g.to(p.dtype) for g, p in zip(gradient, parameters, strict=True)], origin
-        )
+        context.steps.add(moved, block.pieces, gradient, parameters)
         if moved is not out:
             torch._foreach_copy_(out, moved)
         yield step
@@ -246,17 +248,25 @@ def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bo
     return any(p.dtype != block.dtype for p in parameters)
 
 
-def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[list[Tensor]]:
-    for row, task in enumerate(context.sources):
-        yield _scale_gradient(block.split_row(rows.sources[row], context.parameters), context.gradients.weight(task))
+def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[Gradient]:
+    for row in range(len(context.sources)):
+        yield _row_gradient(context, block, rows, row)
     if context.null:
         yield [torch.zeros_like(p) for p in block.select(context.parameters)]
 
 
-def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
+def _row_gradient(context: StepContext, block: ParameterBlock, rows: _GradientRows, row: int) -> Gradient:
+    """Returns a source's weighted gradient on one block, with None for parameters that it does not use."""
+    weight = context.gradients.weight(context.sources[row])
+    touched = context.gradients.touched[context.sources[row]]
+    values = rows.sources[row]
     if isinstance(weight, Tensor) or weight != 1.0:
-        return [g * weight for g in gradient]
-    return gradient
+        values = values * weight
+    views = block.split_row(values, context.parameters)
+    return [
+        view.to(context.parameters[piece.index].dtype) if piece.index in touched else None
+        for piece, view in zip(block.pieces, views, strict=True)
+    ]
 
 
 def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
@@ -282,15 +292,14 @@ def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlo
 
 def _source_gradient(
     context: StepContext, row: int, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]
-) -> list[Tensor]:
+) -> Gradient:
     if row == len(context.sources):
         return [torch.zeros_like(p) for p in context.parameters]
     task = context.sources[row]
     if not kept_gradients:
         return context.gradients.gradient(task, weighted=True)
-    gradient: dict[int, Tensor] = {}
+    gradient: dict[int, Tensor | None] = {}
     for block, rows in kept_gradients:
-        views = block.split_row(rows.sources[row], context.parameters)
-        gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
-    ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]
-    return _scale_gradient(ordered, context.gradients.weight(task))
+        parts = zip(block.pieces, _row_gradient(context, block, rows, row), strict=True)
+        gradient.update({piece.index: part for piece, part in parts})
+    return [gradient[i] for i in range(len(context.parameters))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,19 +48,13 @@ class StepRule(ABC):
             computed on slices of a tensor.
         separable: Whether each tensor's step depends only on that tensor.
         idle: Whether a zero gradient leaves the parameters unchanged (no momentum, no weight decay).
+        state_bytes: The size of what each step copies, in bytes.
     """
 
     elementwise = True
     separable = True
-
-    @property
-    def idle(self) -> bool:
-        return False
-
-    @property
-    def state_bytes(self) -> int:
-        """The size of the state that each step copies, in bytes."""
-        return 0
+    idle = False
+    state_bytes = 0
 
     def slope(self, piece: ParameterSlice) -> float | None:
         """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
@@ -81,59 +75,29 @@ class StepRule(ABC):
         """
 
 
-class PlainSgd(StepRule):
-    """Δθ = −η g, the lookahead step of the paper's equation 1."""
-
-    def __init__(self, lr: float | Tensor) -> None:
-        self._lr = float(lr)
-
-    @property
-    def idle(self) -> bool:
-        return True
-
-    def slope(self, piece: ParameterSlice) -> float | None:
-        return -self._lr
-
-    def add(
-        self,
-        out: Sequence[Tensor],
-        pieces: Sequence[ParameterSlice],
-        gradients: Sequence[Tensor],
-        origin: Sequence[Tensor],
-    ) -> None:
-        torch._foreach_add_(list(out), list(gradients), alpha=-self._lr)
-
-
 class SgdRule(StepRule):
     """The step of `torch.optim.SGD`, including momentum, dampening, Nesterov momentum, weight decay and maximization.
 
     Let d = ±g + λθ, and let m be the momentum buffer. The new buffer is μm + (1 − τ)d (or d at the first step). The
     direction is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is
-    needed.
+    needed. With only a learning rate, it is −η g, the lookahead step of the paper's equation 1.
     """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
-        self._lr, self._momentum = float(group["lr"]), float(group["momentum"])
-        self._dampening, self._decay = float(group["dampening"]), float(group["weight_decay"])
-        self._sign = -1.0 if group["maximize"] else 1.0
-        self._nesterov = bool(group["nesterov"])
-        self._buffers = {
-            index: state["momentum_buffer"]
-            for index, state in states.items()
-            if self._momentum and state.get("momentum_buffer") is not None
-        }
-
-    @property
-    def idle(self) -> bool:
-        return not self._momentum and not self._decay
+        self._lr, self._momentum = float(group["lr"]), float(group.get("momentum", 0.0))
+        self._dampening, self._decay = float(group.get("dampening", 0.0)), float(group.get("weight_decay", 0.0))
+        self._sign = -1.0 if group.get("maximize") else 1.0
+        self._nesterov = bool(group.get("nesterov"))
+        buffers = {index: state.get("momentum_buffer") for index, state in states.items() if self._momentum}
+        self._buffers = {index: buffer for index, buffer in buffers.items() if buffer is not None}
+        self.idle = not self._momentum and not self._decay
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        on_d, _ = self._coefficients(known=piece.index in self._buffers)
-        return -self._lr * on_d * self._sign
+        return -self._lr * self._coefficients(piece.index in self._buffers)[0] * self._sign
 
-    def _coefficients(self, known: bool) -> tuple[float, float]:
+    def _coefficients(self, has_buffer: bool) -> tuple[float, float]:
         """Returns the coefficients of d and m in the step direction."""
-        fresh = 1.0 - self._dampening if known else 1.0
+        fresh = 1.0 - self._dampening if has_buffer else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
         return fresh, self._momentum
@@ -145,21 +109,18 @@ class SgdRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        known = [piece.index in self._buffers for piece in pieces]
-        for seen in sorted({*known}):
-            here = [k for k, this in enumerate(known) if this == seen]
-            buffers = [pieces[k].select(self._buffers[pieces[k].index]) for k in here] if seen else None
-            self._add([out[k] for k in here], [gradients[k] for k in here], [origin[k] for k in here], buffers)
-
-    def _add(
-        self, out: list[Tensor], gradients: list[Tensor], origin: list[Tensor], buffers: list[Tensor] | None
-    ) -> None:
-        on_d, on_m = self._coefficients(known=buffers is not None)
-        torch._foreach_add_(out, gradients, alpha=-self._lr * on_d * self._sign)
-        if self._decay:
-            torch._foreach_add_(out, origin, alpha=-self._lr * on_d * self._decay)
-        if buffers is not None:
-            torch._foreach_add_(out, buffers, alpha=-self._lr * on_m)
+        for has_buffer in (False, True):
+            here = [k for k, piece in enumerate(pieces) if (piece.index in self._buffers) == has_buffer]
+            if not here:
+                continue
+            moved = [out[k] for k in here]
+            on_d, on_m = self._coefficients(has_buffer)
+            torch._foreach_add_(moved, [gradients[k] for k in here], alpha=-self._lr * on_d * self._sign)
+            if self._decay:
+                torch._foreach_add_(moved, [origin[k] for k in here], alpha=-self._lr * on_d * self._decay)
+            if has_buffer:
+                buffers = [pieces[k].select(self._buffers[pieces[k].index]) for k in here]
+                torch._foreach_add_(moved, buffers, alpha=-self._lr * on_m)
 
 
 # Elements per chunk: bounds the size of temporaries (two per chunk) without a noticeable number of kernel launches.
@@ -170,13 +131,11 @@ class AdamRule(StepRule):
     """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay."""
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
-        self._states = states
-        self._decoupled = decoupled
-        self._amsgrad = bool(group["amsgrad"])
-        self._lr, self._eps, self._decay = float(group["lr"]), float(group["eps"]), float(group["weight_decay"])
-        self._beta1, self._beta2 = (float(beta) for beta in group["betas"])
-        self._sign = -1.0 if group["maximize"] else 1.0
-        self._steps = _read_step_counts(states)
+        self._group, self._decoupled = group, decoupled
+        self._states = {index: state for index, state in states.items() if "exp_avg" in state}
+        # Counts on a device are read in one transfer.
+        counts = [torch.as_tensor(s["step"], dtype=torch.float32).reshape(()) for s in self._states.values()]
+        self._steps = dict(zip(self._states, torch.stack(counts).tolist() if counts else (), strict=True))
 
     def add(
         self,
@@ -185,128 +144,74 @@ class AdamRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        for positions, rows in iterate_chunks(gradients, CHUNK_SIZE):
-            here = [pieces[p] for p in positions]
-            self._add(
-                select_rows(out, positions, rows),
-                here,
-                select_rows(gradients, positions, rows),
-                select_rows(origin, positions, rows),
-                rows,
-            )
+        group, (beta1, beta2) = self._group, map(float, self._group["betas"])
+        lr, decay = float(group["lr"]), float(group["weight_decay"])
+        for chunk in _chunks(gradients, CHUNK_SIZE):
+            moved = [rows.select(out[rows.index]) for rows in chunk]
+            start = [rows.select(origin[rows.index]) for rows in chunk]
+            g = [rows.select(gradients[rows.index]) for rows in chunk]
+            if group["maximize"]:
+                g = list(torch._foreach_neg(g))
+            if decay and not self._decoupled:
+                g = list(torch._foreach_add(g, start, alpha=decay))
 
-    def _add(
-        self,
-        out: list[Tensor],
-        pieces: list[ParameterSlice],
-        gradients: list[Tensor],
-        origin: list[Tensor],
-        rows: list[slice],
-    ) -> None:
-        if self._sign < 0:
-            gradients = list(torch._foreach_neg(gradients))
-        if self._decay and not self._decoupled:
-            gradients = list(torch._foreach_add(gradients, origin, alpha=self._decay))
-        counts = [self._steps.get(piece.index, 0.0) + 1.0 for piece in pieces]
-        denominator = self._denominator(pieces, gradients, rows, counts)
-        moment = list(torch._foreach_mul(gradients, 1.0 - self._beta1))
-        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg")]
-        if known:
-            old = self._state("exp_avg", pieces, rows, known)
-            torch._foreach_add_([moment[k] for k in known], old, alpha=self._beta1)
-        torch._foreach_div_(moment, denominator)
-        torch._foreach_mul_(moment, [-self._lr / (1.0 - self._beta1**count) for count in counts])
-        if self._decay and self._decoupled:
-            torch._foreach_add_(out, origin, alpha=-self._lr * self._decay)
-        torch._foreach_add_(out, moment)
+            # Parameters that have had no gradient so far have no state, which counts as zero.
+            here = [pieces[rows.index] for rows in chunk]
+            counts = [self._steps.get(piece.index, 0.0) + 1.0 for piece in here]
+            trained = [k for k, piece in enumerate(here) if piece.index in self._states]
 
-    def _denominator(
-        self, pieces: list[ParameterSlice], gradients: list[Tensor], rows: list[slice], counts: list[float]
-    ) -> list[Tensor]:
-        square = list(torch._foreach_mul(gradients, gradients))
-        torch._foreach_mul_(square, 1.0 - self._beta2)
-        known = [k for k, piece in enumerate(pieces) if self._has_state(piece, "exp_avg_sq")]
-        if known:
-            old = self._state("exp_avg_sq", pieces, rows, known)
-            torch._foreach_add_([square[k] for k in known], old, alpha=self._beta2)
-            if self._amsgrad:
-                largest = self._state("max_exp_avg_sq", pieces, rows, known)
-                torch._foreach_maximum_([square[k] for k in known], largest)
-        torch._foreach_sqrt_(square)
-        torch._foreach_div_(square, [(1.0 - self._beta2**count) ** 0.5 for count in counts])
-        torch._foreach_add_(square, self._eps)
-        return square
+            square = list(torch._foreach_mul(g, g))
+            torch._foreach_mul_(square, 1.0 - beta2)
+            moment = list(torch._foreach_mul(g, 1.0 - beta1))
+            if trained:
+                states = {
+                    name: [chunk[k].select(here[k].select(self._states[here[k].index][name])) for k in trained]
+                    for name in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
+                }
+                torch._foreach_add_([moment[k] for k in trained], states["exp_avg"], alpha=beta1)
+                torch._foreach_add_([square[k] for k in trained], states["exp_avg_sq"], alpha=beta2)
+                if group["amsgrad"]:
+                    torch._foreach_maximum_([square[k] for k in trained], states["max_exp_avg_sq"])
 
-    def _has_state(self, piece: ParameterSlice, name: str) -> bool:
-        return self._states.get(piece.index, {}).get(name) is not None
-
-    def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
-        """Returns the state tensors of the slices, restricted to the rows of the chunk."""
-        states = [pieces[k].select(self._states[pieces[k].index][name]) for k in known]
-        return select_rows(states, range(len(states)), [rows[k] for k in known])
+            torch._foreach_sqrt_(square)
+            torch._foreach_div_(square, [(1.0 - beta2**count) ** 0.5 for count in counts])
+            torch._foreach_add_(square, float(group["eps"]))
+            torch._foreach_div_(moment, square)
+            torch._foreach_mul_(moment, [-lr / (1.0 - beta1**count) for count in counts])
+            if decay and self._decoupled:
+                torch._foreach_add_(moved, start, alpha=-lr * decay)
+            torch._foreach_add_(moved, moment)
 
 
-def _read_step_counts(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns the step count of each parameter, reading counts on a device in one transfer."""
-    counts = {index: state["step"] for index, state in states.items() if "step" in state}
-    if not counts:
-        return {}
-    tensors = [torch.as_tensor(count, dtype=torch.float32) for count in counts.values()]
-    on_host = all(t.device.type == "cpu" for t in tensors)
-    values = [t.item() for t in tensors] if on_host else torch.stack([t.reshape(()) for t in tensors]).tolist()
-    return dict(zip(counts, values, strict=True))
-
-
-def iterate_chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors into chunks of about `limit` elements. Large tensors are split along the first dimension.
-
-    Yields:
-        Positions in `tensors`, and the rows of each of these tensors that belong to the chunk.
-    """
-    positions: list[int] = []
-    rows: list[slice] = []
+def _chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[list[ParameterSlice]]:
+    """Yields rows of the tensors (by position), together about `limit` elements at a time."""
+    chunk: list[ParameterSlice] = []
     size = 0
     for position, tensor in enumerate(tensors):
-        for piece in split_tensor(position, tensor, limit):
-            part = piece.select(tensor).numel()
-            if positions and size + part > limit:
-                yield positions, rows
-                positions, rows, size = [], [], 0
-            positions.append(position)
-            rows.append(slice(piece.start, piece.stop))
-            size += part
-    if positions:
-        yield positions, rows
-
-
-def select_rows(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slice]) -> list[Tensor]:
-    return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
-
-
-# Schedulers replace `step`, and a GradScaler sets the other two for fused kernels; a copy must have none of them.
-_PATCHED_ATTRIBUTES = frozenset({"step", "grad_scale", "found_inf"})
+        for rows in split_tensor(position, tensor, limit):
+            elements = rows.select(tensor).numel()
+            if chunk and size + elements > limit:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(rows)
+            size += elements
+    if chunk:
+        yield chunk
 
 
 class GenericRule(StepRule):
-    """Runs the actual optimizer class on copies of the parameters' state, separately for each task.
-
-    The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
-    updates `origin`, which is reset to θ afterward.
-    """
+    """Runs the actual optimizer class on copies of the parameters and their state, separately for each task."""
 
     elementwise = False
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[int, Tensor]) -> None:
-        self._optimizer = optimizer
-        self._parameters = parameters
+        self._optimizer, self._parameters = optimizer, parameters
         self._from_torch = type(optimizer).__module__.startswith("torch.optim")
         # Other optimizers may mix tensors (e.g. through a global norm), so they update all of them at once.
         self.separable = self._from_torch
-
-    @property
-    def state_bytes(self) -> int:
-        states = (self._optimizer.state.get(p) or {} for p in self._parameters.values())
-        return sum(v.nbytes for state in states for v in state.values() if isinstance(v, Tensor))
+        states = [optimizer.state.get(p) or {} for p in parameters.values()]
+        copied = [*parameters.values(), *(v for state in states for v in state.values() if isinstance(v, Tensor))]
+        self.state_bytes = sum(tensor.nbytes for tensor in copied)
 
     def add(
         self,
@@ -315,37 +220,36 @@ class GenericRule(StepRule):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        theta = [self._parameters[piece.index].data for piece in pieces]
-        in_place = [o.data_ptr() == t.data_ptr() for o, t in zip(out, theta, strict=True)]
-        moving = [o if here else start for o, here, start in zip(out, in_place, origin, strict=True)]
-        stand_ins = [nn.Parameter(values.detach()) for values in moving]
+        owners = [self._parameters[piece.index] for piece in pieces]
+        stand_ins = [nn.Parameter(start.detach().clone()) for start in origin]
         for stand_in, gradient in zip(stand_ins, gradients, strict=True):
             stand_in.grad = gradient if self._from_torch else gradient.clone()
-        owners = [self._parameters[piece.index] for piece in pieces]
         try:
             clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
-            with without_global_hooks():
+            with _without_global_hooks():
                 clone.step()
         except (TypeError, AttributeError) as error:
+            name = type(self._optimizer).__name__
             raise RuntimeError(
-                f"could not run a step with a copy of `optimizer` ({type(self._optimizer).__name__}): {error}; "
-                "use update='sgd'"
+                f"could not run a step with a copy of `optimizer` ({name}): {error}; use update='sgd'"
             ) from error
-        for values, stand_in in zip(moving, stand_ins, strict=True):
-            if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`
-                values.copy_(stand_in.data)
-        for target, here, start, old in zip(out, in_place, origin, theta, strict=True):
-            if not here:
-                target.add_(start - old)
-                start.copy_(old)
+        for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
+            if target.data_ptr() == owner.data_ptr():
+                target.copy_(stand_in.detach())
+            else:
+                target.add_(stand_in.detach() - start)
+
+
+# Schedulers replace `step`, and a GradScaler sets the next two for fused kernels; a copy must have none of them.
+_NOT_COPIED = frozenset({"step", "grad_scale", "found_inf", "param_groups", "state"})
 
 
 def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
     """Copies an optimizer with its settings and state, restricted to `stand_ins` (by id of the parameter they replace).
 
     The copy is created without calling `__init__`, as in unpickling, since `__init__` may require unknown arguments.
-    All other attributes of the optimizer are copied too. References to the parameters and the optimizer are replaced by
-    references to their copies, so that the original cannot be modified.
+    All other attributes of the optimizer are copied too, but hooks are not. References to the parameters and the
+    optimizer are replaced by references to their copies, so that the original cannot be modified.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -363,29 +267,24 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
             state[key] = copy.deepcopy(value, memo)
         elif value and id(key) in stand_ins:
             state[stand_ins[id(key)]] = copy.deepcopy(value, memo)
-    rest = {k: copy.deepcopy(v, memo) for k, v in vars(optimizer).items() if not _is_rebuilt(k)}
-    Optimizer.__setstate__(clone, {**rest, "param_groups": groups, "state": state})
+    attributes = {
+        name: copy.deepcopy(value, memo)
+        for name, value in vars(optimizer).items()
+        if name not in _NOT_COPIED and not (name.startswith("_optimizer_") and "hooks" in name)
+    }
+    Optimizer.__setstate__(clone, {**attributes, "param_groups": groups, "state": state})
     return clone
 
 
-def _is_rebuilt(name: str) -> bool:
-    """Whether an attribute must not be copied, because it is rebuilt or because it is a patch or a hook."""
-    return (
-        name in _PATCHED_ATTRIBUTES
-        or name in ("param_groups", "state")
-        or (name.startswith("_optimizer_") and "hooks" in name)
-    )
-
-
 @contextmanager
-def without_global_hooks() -> Iterator[None]:
+def _without_global_hooks() -> Iterator[None]:
     """Disables the global step hooks that users have registered, since no real step is taken."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
-    kept = [dict(registry) for registry in registries]
+    saved = [dict(registry) for registry in registries]
     for registry in registries:
         registry.clear()
     try:
         yield
     finally:
-        for registry, hooks in zip(registries, kept, strict=True):
+        for registry, hooks in zip(registries, saved, strict=True):
             registry.update(hooks)
