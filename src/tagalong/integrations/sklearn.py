@@ -273,7 +273,6 @@ def _run_study(
     encoder, split = MLP(inputs.shape[1], sizes), (1 - val - test, val, test)
     make_problem = partial(Problem.from_arrays, encoder=encoder, recipe=recipe, split=split, seed=seeds[0])
     problem = collect(problems, make_problem, torch.tensor(inputs), targets, tasks)
-    study = collect(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
     budgets, count = _to_python(estimator.budgets), _to_python(estimator.seeds)
     request = {
         "methods": estimator.methods,
@@ -281,8 +280,10 @@ def _run_study(
         "seeds": range(seeds[1], seeds[1] + count) if isinstance(count, int) else count,
         "options": estimator.options,
     }
-    if problem is not None and study is not None:
-        collect(problems, partial(study.check, **request))
+    if problem is not None:
+        make_study = partial(Study, executor=estimator.executor, device=estimator.device)
+        if study := collect(problems, make_study, problem, out):
+            collect(problems, partial(study.check, **request))
     raise_problems(problems)
 
     results = study.run(**request)
