@@ -211,8 +211,8 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 
         If `y` was one-dimensional, a single array is returned.
         """
-        found = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
-        return found[0] if self._flat else found
+        probabilities = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
+        return probabilities[0] if self._flat else probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Returns the most probable classes. Their shape is [rows, tasks], or [rows] if `y` was one-dimensional."""
@@ -223,10 +223,10 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return _mean_score(_accuracy, _label_columns(y, numeric=False)[0], self._predict_classes(X))
 
     def _predict_classes(self, X: Any) -> Columns:
-        found = self._predict_outputs(X)
+        predicted = self._predict_outputs(X).items()
         return {
             name: classes[_class_probabilities(outputs).argmax(1)]
-            for classes, (name, outputs) in zip(self._classes, found.items(), strict=True)
+            for classes, (name, outputs) in zip(self._classes, predicted, strict=True)
         }
 
     def __sklearn_tags__(self) -> Any:
