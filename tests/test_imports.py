@@ -10,7 +10,8 @@ from tagalong import show_versions
 
 # What a process does in this order, and which packages it has not imported afterwards.
 LIGHT = [
-    ("import tagalong, tagalong.integrations", "torch pandas scipy sklearn plotly lightning transformers accelerate"),
+    ("import tagalong, tagalong.affinity, tagalong.integrations", "torch pandas scipy sklearn plotly pydantic"),
+    ("import tagalong.integrations", "lightning transformers accelerate"),
     ("from tagalong.cli import main; main(['--help'])", "torch pandas scipy plotly"),
     ("main(['group', '--help'])", "torch pandas scipy plotly"),
     ("import tagalong.report, tagalong.group", "torch pandas plotly"),

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tagalong.rendering import StyledText, TextTable, display_width
+from tagalong.rendering import TextTable, display_width, wrap
 
 
 def problems() -> TextTable:
     table = TextTable("problem", "what it is", "number of tasks", numbers=["number of tasks"], names=["problem"])
     table.add_row("a_problem_with_a_long_name", "which networks should be trained together", "9")
-    table.add_row("年齢", StyledText("small", "dim"), "1,234,567")
+    table.add_row("年齢", "small", "1,234,567")
     return table
 
 
@@ -19,5 +19,13 @@ def test_a_table_keeps_its_numbers_whatever_the_width(width: int | None) -> None
     text = " ".join(" ".join(lines).split())
     assert all(number in text for number in ("9", "1,234,567"))
     assert "small" in text
-    painted = "".join(problems().lines(width, paint=lambda text, style: f"<{style}>{text}</{style}>"))
-    assert "<dim>small</dim>" in painted
+    head = next(number for number, line in enumerate(lines) if line.startswith("a_p"))
+    loud = problems().lines(width, emphasize=str.upper)
+    assert loud == [*map(str.upper, lines[:head]), *lines[head:]]
+
+
+@pytest.mark.parametrize("text", ["one network for all tasks", "年齢と体重 and a_name_that_is_too_long_for_a_line"])
+def test_wrapped_text_fits_and_loses_nothing(text: str) -> None:
+    lines = wrap(text, 12, hang="  ")
+    assert max(map(display_width, lines)) <= 12
+    assert "".join("".join(lines).split()) == "".join(text.split())

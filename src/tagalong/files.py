@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from glob import escape
 from pathlib import Path
 from reprlib import repr as short
@@ -116,10 +117,17 @@ def describe_unwritten(path: Path, error: BaseException) -> str:
 def json_safe(value: Any) -> Any:
     """Converts a value to one that JSON can represent: NaN and infinity become null, arrays and tuples become lists.
 
+    An object becomes what its method `to_document` returns, or its fields if it is a dataclass. Fields without a repr
+    are left out.
+
     Example:
         >>> json_safe({"total": np.array([1.5, float("nan")]), "method": "tag"})
         {'total': [1.5, None], 'method': 'tag'}
     """
+    if hasattr(value, "to_document"):
+        return json_safe(value.to_document())
+    if is_dataclass(value):
+        return {field.name: json_safe(getattr(value, field.name)) for field in fields(value) if field.repr}
     if isinstance(value, Mapping):
         return {name: json_safe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

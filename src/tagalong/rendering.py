@@ -8,29 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import zip_longest
-from unicodedata import category, east_asian_width
+
+from rich.cells import cell_len, chop_cells
 
 VOID_ELEMENTS = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
 WORD_PATTERN = re.compile(r" *[^ ]+")
 MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
-
-Paint = Callable[[str, str], str]  # applies a terminal style (second argument) to a text
-
-
-def display_width(text: str) -> int:
-    """Returns the number of columns that a text takes up in a terminal.
-
-    Example:
-        >>> display_width("age"), display_width("年齢"), display_width("a\\u0301ge")
-        (3, 4, 3)
-    """
-    return len(text) if text.isascii() else sum(map(_character_columns, text))
-
-
-def _character_columns(character: str) -> int:
-    if category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if east_asian_width(character) in "WF" else 1
+display_width = cell_len  # the number of columns that a text takes up in a terminal
 
 
 def truncate(text: str, width: int) -> str:
@@ -40,11 +24,7 @@ def truncate(text: str, width: int) -> str:
         >>> truncate("weight", 6), truncate("weight", 4), truncate("年齢と体重", 6)
         ('weight', 'wei…', '年齢…')
     """
-    if display_width(text) <= width:
-        return text
-    while display_width(text) >= width:
-        text = text[:-1]
-    return f"{text}…"
+    return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
 
 
 def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
@@ -61,23 +41,15 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
         ['one network', '  for all', '  tasks']
     """
     lines = [""]
+    longest = max(1, width - cell_len(hang))
     for word in WORD_PATTERN.findall(" ".join(text.splitlines())):
-        too_long = break_words and display_width(hang + word.lstrip()) > width
-        if too_long or not lines[-1] or display_width(lines[-1] + word) <= width:
-            lines[-1] += word
-        else:
-            lines.append(hang + word.lstrip())
-        while too_long and display_width(lines[-1]) > width > display_width(hang) + 1:
-            whole = lines.pop()
-            first = _longest_prefix(whole, width)
-            lines += [first, hang + whole[len(first) :]]
+        is_too_long = break_words and cell_len(word.lstrip()) > longest
+        for part in chop_cells(word, longest) if is_too_long else [word]:
+            if lines[-1] and cell_len(lines[-1] + part) > width:
+                lines.append(hang + part.lstrip())
+            else:
+                lines[-1] += part
     return lines
-
-
-def _longest_prefix(text: str, width: int) -> str:
-    while display_width(text) > width:
-        text = text[:-1]
-    return text
 
 
 def terminal_width() -> int | None:
@@ -98,18 +70,6 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-class StyledText(str):
-    """The text of a cell, with a terminal style such as "bold" or "dim"."""
-
-    __slots__ = ("style",)
-    style: str
-
-    def __new__(cls, text: str, style: str = "") -> StyledText:
-        made = super().__new__(cls, text)
-        made.style = style
-        return made
 
 
 class TextTable:
@@ -153,82 +113,60 @@ class TextTable:
         self.headings = headings
         self.rows: list[tuple[str, ...]] = []
         self._numbers, self._names = frozenset(numbers), frozenset(names)
-        self._sentences = frozenset(headings) - self._numbers - self._names
         self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row. Cells may span multiple lines and may be `StyledText`."""
+        """Adds a row. Cells may span multiple lines."""
         self.rows.append(cells)
 
-    def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
+    def lines(self, width: int | None = None, emphasize: Callable[[str], str] = str) -> list[str]:
         """Returns the lines of the table.
 
         Args:
             width: the maximum width of the table in columns, or None for no limit.
-            paint: a function that applies a style to text; styles are ignored if this is None.
+            emphasize: applied to each line of the headings, e.g. to make it bold.
         """
-        widths = self._natural_widths() if width is None else self._fitted_widths(width)
-        headings = [StyledText(heading, "bold") for heading in self.headings]
-        lines = self._row_lines(headings, widths, paint, align_bottom=True) if any(headings) else []
-        return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
+        columns = list(zip(self.headings, *self.rows, strict=True))
+        widths = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+        if width is not None:
+            self._shrink(widths, width)
+        lines = []
+        for number, row in enumerate([self.headings, *self.rows] if any(self.headings) else self.rows):
+            cells = [self._cell_lines(*cell) for cell in zip(self.headings, row, widths, strict=True)]
+            is_heading = any(self.headings) and number == 0
+            if is_heading:  # headings of several lines end at the bottom
+                height = max(map(len, cells))
+                cells = [[""] * (height - len(cell)) + cell for cell in cells]
+            for parts in zip_longest(*cells, fillvalue=""):
+                line = ""
+                for heading, part, column in zip(self.headings, parts, widths, strict=True):
+                    padding = " " * (column - cell_len(part))
+                    line += (padding + part if heading in self._numbers else part + padding) + " " * self._gap
+                lines.append(emphasize(line.rstrip()) if is_heading else line.rstrip())
+        return lines
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def _natural_widths(self) -> list[int]:
-        rows = [self.headings, *self.rows]
-        return [
-            max(display_width(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)
-        ]
-
-    def _fitted_widths(self, width: int) -> list[int]:
-        widths, minimum = self._natural_widths(), self._minimum_widths()
-        excess = sum(widths) + self._gap * (len(widths) - 1) - width
-        for kind in (self._names, self._sentences, self._numbers):
-            places = [place for place, heading in enumerate(self.headings) if heading in kind]
-            while excess > 0 and (wider := [place for place in places if widths[place] > minimum[place]]):
-                widest = max(wider, key=widths.__getitem__)
-                widths[widest] -= 1
-                excess -= 1
-        return widths
-
-    def _minimum_widths(self) -> list[int]:
-        minimum = [self._shortest] * len(self.headings)
+    def _shrink(self, widths: list[int], width: int) -> None:
+        """Narrows the widest columns until the table fits: first names, then sentences, then headings of numbers."""
+        order: tuple[list[int], ...] = ([], [], [])
+        shortest = [self._shortest] * len(widths)
         for place, heading in enumerate(self.headings):
             if heading in self._numbers:
                 words = heading.split() if self._wrap_headings else [heading]
-                minimum[place] = max(map(display_width, [*words, *(row[place] for row in self.rows)]), default=0)
-        return minimum
+                shortest[place] = max(map(cell_len, [*words, *(row[place] for row in self.rows)]), default=0)
+            order[0 if heading in self._names else 2 if heading in self._numbers else 1].append(place)
+        excess = sum(widths) + self._gap * (len(widths) - 1) - width
+        for places in order:
+            while excess > 0 and (wider := [place for place in places if widths[place] > shortest[place]]):
+                widths[max(wider, key=widths.__getitem__)] -= 1
+                excess -= 1
 
-    def _row_lines(
-        self, row: Sequence[str], widths: Sequence[int], paint: Paint | None, align_bottom: bool = False
-    ) -> list[str]:
-        cells = [self._cell_lines(*cell) for cell in zip(row, self.headings, widths, strict=True)]
-        if align_bottom:
-            height = max(map(len, cells))
-            cells = [[""] * (height - len(lines)) + lines for lines in cells]
-        styles = [cell.style if isinstance(cell, StyledText) else "" for cell in row]
-        return [self._format_line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
-
-    def _cell_lines(self, cell: str, heading: str, width: int) -> list[str]:
+    def _cell_lines(self, heading: str, cell: str, width: int) -> list[str]:
         if heading in self._names:
             return [truncate(cell, width)]
-        return [
-            part for line in cell.split("\n") for part in (wrap(line, width) if display_width(line) > width else [line])
-        ]
-
-    def _format_line(
-        self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None
-    ) -> str:
-        line = spaces = ""
-        for part, style, width, heading in zip(parts, styles, widths, self.headings, strict=True):
-            text, padding = part.rstrip(), " " * (width - display_width(part))
-            spaces += padding if heading in self._numbers else ""
-            if text:
-                line += spaces + (paint(text, style) if paint and style else text)
-                spaces = ""
-            spaces += part[len(text) :] + ("" if heading in self._numbers else padding) + " " * self._gap
-        return line
+        return [part for line in cell.split("\n") for part in (wrap(line, width) if cell_len(line) > width else [line])]
 
 
 class Html(str):

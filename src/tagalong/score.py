@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +33,19 @@ class Score:
 
     def __hash__(self) -> int:
         return hash(self._comparable)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Tells pydantic how a score is read from a document, where null stands for NaN."""
+        from pydantic_core import core_schema
+
+        def build(entry: dict[str, float | None]) -> Score:
+            loss, error = entry["loss"], entry["error"]
+            return cls(math.nan if loss is None else loss, math.nan if error is None else error)
+
+        number = core_schema.typed_dict_field(core_schema.nullable_schema(core_schema.float_schema()))
+        fields = core_schema.typed_dict_schema({"loss": number, "error": number})
+        return core_schema.no_info_after_validator_function(build, fields)
 
     @property
     def _comparable(self) -> tuple[float | None, ...]:

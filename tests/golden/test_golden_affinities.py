@@ -198,9 +198,14 @@ def record(affinity: Affinity) -> dict[str, Any]:
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"estimator": ALL_ESTIMATORS},
-    "held out": {"held_out": True},
-    "missing labels": {"labels": "some steps", "every": RoundRobin(1)},
-    "missing labels, held out": {"labels": "some steps", "every": RoundRobin(1), "held_out": True},
+    "held out": {"held_out": True, "estimator": ALL_ESTIMATORS},
+    "missing labels": {"labels": "some steps", "every": RoundRobin(1), "estimator": ALL_ESTIMATORS},
+    "missing labels, held out": {
+        "labels": "some steps",
+        "every": RoundRobin(1),
+        "held_out": True,
+        "estimator": ALL_ESTIMATORS,
+    },
     "labels of some rows": {"labels": "some rows", "form": "pairs"},
     "loss weights": {"weights": {"a": 0.5, "b": 2.0, "c": 1.0}, "estimator": ("lookahead", "gradient")},
     "sgd step": {"update": "sgd", "lr": 0.05, "estimator": ("lookahead", "gradient")},
@@ -356,7 +361,7 @@ def test_spread_and_settled_groups(golden: Golden) -> None:
 
 def test_a_loaded_affinity_equals_the_saved_one(tmp_path: Path) -> None:
     for affinity in (
-        train(**CASES["missing labels"], estimator="lookahead").affinity(),
+        train(**CASES["missing labels"]).affinity("lookahead"),
         drifting(list("abcd"), seed=0),
     ):
         affinity.save(tmp_path / "affinity.json")

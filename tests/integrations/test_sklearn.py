@@ -157,6 +157,7 @@ def test_one_error_before_training_lists_all_invalid_arguments(arguments, words)
     with pytest.raises(ValueError, match="must") as error:
         model.fit(*unrelated_pairs(60))
     assert [word for word in words if word not in str(error.value)] == []
+    assert "`problem`" not in str(error.value), "an error that follows from another one"
     with pytest.raises(NotFittedError):
         model.predict(np.zeros((2, 12)))
 

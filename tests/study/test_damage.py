@@ -65,7 +65,7 @@ def check(folder: Path) -> object:
 
 # A reader of each document, and an entry with a value that it rejects.
 DOCUMENTS: dict[str, tuple[Callable[[Path], object], Sequence[str | int], Any]] = {
-    "results.json": (read_run, ("records", 1, "seed"), -1),
+    "results.json": (read_run, ("records", 1, "seed"), "x"),
     "settings.json": (check, ("problem", "fingerprint"), 3),
     "groupings.json": (read_run, ("groupings", 1, "grouping", "value"), "x"),
     "affinity.json": (read_run, ("mean", 0, 1), "x"),

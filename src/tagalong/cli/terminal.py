@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.style import Style
 
-from tagalong.rendering import Paint, TextTable, format_duration, wrap
+from tagalong.rendering import TextTable, format_duration, wrap
 
 if TYPE_CHECKING:
     from tagalong.progress import Progress
@@ -76,19 +76,14 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
         table: the table.
         fit: whether to fit the table to the width of the terminal.
     """
-    for line in table.lines(table_width(console) if fit else None, _paint(console)):
+    emphasize = str if console.color_system is None else Style(bold=True).render
+    for line in table.lines(table_width(console) if fit else None, emphasize):
         print(line, file=console.file)
 
 
 def table_width(console: Console) -> int | None:
     """Returns the width for tables, or None if the output is a file or a pipe and COLUMNS is not set."""
     return console.width if console.is_terminal or "COLUMNS" in os.environ else None
-
-
-def _paint(console: Console) -> Paint | None:
-    if console.color_system is None:
-        return None
-    return lambda text, style: Style.parse(style).render(text)
 
 
 @contextmanager

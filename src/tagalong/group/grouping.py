@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import yaml
 
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, is_integer, is_positive_integer
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
 
@@ -53,7 +52,7 @@ class Group:
 
     trains: frozenset[str]
     serves: frozenset[str]
-    cost: float
+    cost: int | float = 1  # an integer stays one in documents
     copy: int = 0
     taught: Taught | None = None
     size: int = 1
@@ -76,17 +75,20 @@ class Group:
         object.__setattr__(self, "taught", taught)
         object.__setattr__(self, "size", size)
         object.__setattr__(self, "network", network)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:  # reading a document calls only this
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
-        if not is_integer(copy, minimum=0):
-            raise InvalidInput("copy", "must be a non-negative integer", repr(copy))
-        if not isinstance(taught, Taught | None):
-            raise InvalidInput("taught", "must be a Taught or None", repr(taught))
-        if not is_positive_integer(size):
-            raise InvalidInput("size", "must be a positive integer", repr(size))
-        if network is not None and not (isinstance(network, str) and network):
-            raise InvalidInput("network", "must be the name of a network or None", repr(network))
+        if not is_integer(self.copy, minimum=0):
+            raise InvalidInput("copy", "must be a non-negative integer", repr(self.copy))
+        if not isinstance(self.taught, Taught | None):
+            raise InvalidInput("taught", "must be a Taught or None", repr(self.taught))
+        if not is_positive_integer(self.size):
+            raise InvalidInput("size", "must be a positive integer", repr(self.size))
+        if self.network is not None and not (isinstance(self.network, str) and self.network):
+            raise InvalidInput("network", "must be the name of a network or None", repr(self.network))
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -176,7 +178,7 @@ class Grouping:
     bound: float
     status: Literal["optimal", "feasible"]
     per_task: Mapping[str, float]
-    budget: float
+    budget: int | float
     objective: Literal["max", "min"] = "max"
     solver: str = "given"
     ties: tuple[tuple[Group, ...], ...] = ()
@@ -281,7 +283,7 @@ class Grouping:
         """Reads a dictionary created by `to_document`."""
         checked = check_document(document, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
         with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
-            return _read_grouping(Entry(checked))
+            return _read_grouping(checked)
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
@@ -339,60 +341,23 @@ class Grouping:
         return html_table(self)
 
 
-def _read_grouping(document: Entry) -> Grouping:
-    per_task = {task: score.number() for task, score in document["per_task"].mapping().items()}
-    tasks = list(per_task)
-    if not tasks:
-        raise document["per_task"].error("must not be empty")
-    status: Any = document["status"].choice(("optimal", "feasible"))
-    objective: Any = document["objective"].choice(("max", "min"))
-    return Grouping(
-        groups=_read_groups(document["groups"], tasks),
-        value=document["value"].number(),
-        bound=document["bound"].number(),
-        status=status,
-        per_task=per_task,
-        budget=document["budget"].number(0),
-        objective=objective,
-        solver=document["solver"].text(),
-        ties=tuple(_read_groups(tie, tasks) for tie in document["ties"].entries()),
-        options={
-            task: tuple(
-                Option(frozenset(option["trains"].names(tasks)), option["score"].number())
-                for option in options.entries()
-            )
-            for task, options in document["options"].mapping().items()
-        },
-        resampled=document.get("resampled").optional(lambda entry: _read_stability(entry, tasks)),
-        unmeasured=document.get("unmeasured").optional(lambda entry: entry.number(0)) or 0.0,
-    )
+def _read_grouping(document: Mapping[str, Any]) -> Grouping:
+    from tagalong.documents import build  # pydantic is loaded only where documents enter
 
-
-def _read_groups(entry: Entry, tasks: list[str]) -> tuple[Group, ...]:
-    groups = [
-        Group(
-            group["trains"].names(tasks),
-            group["serves"].names(tasks),
-            group["cost"].number(0),
-            group.get("copy").optional(lambda copy: copy.integer(0)) or 0,
-            group.get("taught").optional(Taught.from_document),
-            group.get("size").optional(lambda size: size.integer(1)) or 1,
-            group.get("network").optional(Entry.name),
-        )
-        for group in entry.entries()
-    ]
-    if sorted(task for group in groups for task in group.serves) != sorted(tasks):
-        raise entry.error("must serve each task of per_task exactly once")
-    return tuple(groups)
-
-
-def _read_stability(entry: Entry, tasks: list[str]) -> Stability:
-    names = entry["tasks"].names(tasks)
-    together = tuple(tuple(share.number(0) for share in row.entries()) for row in entry["together"].entries())
-    same = tuple(share.number(0) for share in entry["same"].entries())
-    if {len(names)} != {len(same), len(together), *map(len, together)}:
-        raise entry["together"].error(f"must be a square table for {len(names)} tasks")
-    return Stability(entry["resamples"].integer(1), entry["share"].number(0), names, together, same)
+    grouping = build(Grouping, document)
+    tasks = sorted(grouping.per_task)
+    for groups in (grouping.groups, *grouping.ties):
+        if sorted(task for group in groups for task in group.serves) != tasks or not tasks:
+            raise ValueError("groups must serve each task of per_task exactly once")
+    unknown = {task for group in grouping.groups for task in group.trains}.difference(tasks)
+    if unknown:
+        raise ValueError(f"groups must train only tasks of per_task, found {', '.join(sorted(unknown))}")
+    stability = grouping.resampled
+    if stability is not None:
+        lengths = {len(stability.same), len(stability.together), *map(len, stability.together)}
+        if lengths != {len(stability.tasks)}:
+            raise ValueError(f"resampled.together must be a square table for {len(stability.tasks)} tasks")
+    return grouping
 
 
 def _read_yaml(text: str) -> Any:

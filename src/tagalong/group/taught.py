@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 
 
@@ -85,7 +84,7 @@ class Taught:
         return ", ".join(parts)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the fields as a JSON document, which `from_document` reads."""
+        """Returns the fields as a JSON document."""
         return {
             "teachers": list(self.teachers),
             "weights": list(self.weights),
@@ -94,20 +93,3 @@ class Taught:
             "mixtures": self.mixtures,
             "unlabelled": self.unlabelled,
         }
-
-    @staticmethod
-    def from_document(document: Any) -> Taught:
-        """Reads a document written by `to_document`.
-
-        Raises:
-            ValueError: If the document is invalid; the message names the entry.
-        """
-        entry = document if isinstance(document, Entry) else Entry(document, "taught")
-        return Taught(
-            tuple(teacher.text() for teacher in entry["teachers"].some()),
-            tuple(weight.number(0) for weight in entry["weights"].entries()),
-            entry["mix"].number(0),
-            entry["fill"].flag(),
-            entry["mixtures"].number(0),
-            entry["unlabelled"].flag(),
-        )

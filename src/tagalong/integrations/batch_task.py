@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from torch import Tensor
 
 from tagalong.errors import InvalidInput, first_few
 
@@ -44,23 +42,20 @@ def find_task(batch: Any, task_of: TaskOf, tasks: Sequence[str] | None) -> str:
         ('code', 'qa')
     """
     if callable(task_of):
-        found = task_of(batch)
+        labels = task_of(batch)
     elif isinstance(batch, Mapping) and task_of in batch:
-        found = batch[task_of]
+        labels = batch[task_of]
     else:
         columns = first_few([repr(name) for name in batch]) if isinstance(batch, Mapping) else type(batch).__name__
         hint = "Hugging Face's default collator drops strings: number the tasks, and pass their names as `tasks`"
         raise InvalidInput("task_of", f"must be a column of the batch ({task_of!r})", columns, hint)
-    names = dict.fromkeys(_task_name(value, tasks) for value in _rows(found))
+    values = labels.tolist() if hasattr(labels, "tolist") else labels
+    values = values if isinstance(values, (list, tuple)) else [values]
+    names = dict.fromkeys(_task_name(value, tasks) for value in values)
     if len(names) != 1:
         listed = first_few([repr(name) for name in names]) if names else "no rows"
         raise InvalidInput("task_of", "must give the same task for all rows of a batch", listed, MIXED_HINT)
     return next(iter(names))
-
-
-def _rows(found: Any) -> Iterable[Any]:
-    values = found.tolist() if isinstance(found, Tensor) or hasattr(found, "tolist") else found
-    return values if isinstance(values, (list, tuple)) else [values]
 
 
 def _task_name(value: Any, tasks: Sequence[str] | None) -> str:

@@ -93,12 +93,13 @@ class AffinityCallback(Callback):
         assert self.meter is not None
         if self._task_of is not None and self.meter.observes:
             self._task = find_task(batch, self._task_of, self._options.get("tasks"))
-        given = self._task_losses
-        if given is None:
+        if self._task_losses is None:
             return
-        losses_of = (
-            resolve_part(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
-        )
+        losses_of: Callable[[Any], Mapping[str, Any]]
+        if isinstance(self._task_losses, str):
+            losses_of = resolve_part(pl_module, self._task_losses, "task_losses")
+        else:
+            losses_of = partial(self._task_losses, pl_module)
 
         def closure() -> Mapping[str, Any]:
             with trainer.precision_plugin.train_step_context():

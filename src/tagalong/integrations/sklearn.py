@@ -211,8 +211,8 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 
         If `y` was one-dimensional, a single array is returned.
         """
-        found = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
-        return found[0] if self._flat else found
+        probabilities = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
+        return probabilities[0] if self._flat else probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Returns the most probable classes. Their shape is [rows, tasks], or [rows] if `y` was one-dimensional."""
@@ -223,10 +223,10 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return _mean_score(_accuracy, _label_columns(y, numeric=False)[0], self._predict_classes(X))
 
     def _predict_classes(self, X: Any) -> Columns:
-        found = self._predict_outputs(X)
+        predicted = self._predict_outputs(X).items()
         return {
             name: classes[_class_probabilities(outputs).argmax(1)]
-            for classes, (name, outputs) in zip(self._classes, found.items(), strict=True)
+            for classes, (name, outputs) in zip(self._classes, predicted, strict=True)
         }
 
     def __sklearn_tags__(self) -> Any:
@@ -251,20 +251,8 @@ def _run_study(
     Returns:
         The results, and the networks selected by `estimator.choose`.
     """
-    problems = _parameter_problems(estimator)
-    recipe = collect(problems, _make_recipe, estimator)
-    problem = collect(problems, _make_problem, estimator, inputs, tasks, targets, recipe, seeds[0])
-    study = collect(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
-    request = _study_arguments(estimator, seeds[1])
-    if problem is not None and study is not None:
-        collect(problems, partial(study.check, **request))
-    raise_problems(problems)
-    results = study.run(**request)
-    return results, study.best(*_choose_networks(results, estimator.choose))
-
-
-def _parameter_problems(estimator: Any) -> list[InvalidInput]:
-    problems = []
+    # All invalid parameters are reported at once, before anything is trained.
+    problems: list[InvalidInput] = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
         both = "`validation_fraction` and `test_fraction`"
@@ -277,39 +265,29 @@ def _parameter_problems(estimator: Any) -> list[InvalidInput]:
         problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
     sizes = _as_list(estimator.hidden_sizes)
     if not sizes or not all(is_positive_integer(size) for size in sizes):
-        problems.append(
-            InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
-        )
-    return problems
+        found = repr(estimator.hidden_sizes)
+        problems.append(InvalidInput("hidden_sizes", "must be a list of positive integers", found))
 
-
-def _make_recipe(estimator: Any) -> Recipe:
-    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE_PARAMETERS})
-
-
-def _make_problem(
-    estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, recipe: Recipe | None, seed: int
-) -> Problem:
-    val, test = estimator.validation_fraction, estimator.test_fraction
-    return Problem.from_arrays(
-        torch.tensor(inputs),
-        targets,
-        tasks,
-        encoder=MLP(inputs.shape[1], _as_list(estimator.hidden_sizes)),
-        recipe=recipe,
-        split=(1 - val - test, val, test),
-        seed=seed,
-    )
-
-
-def _study_arguments(estimator: Any, first_seed: int) -> dict[str, Any]:
-    budgets, seeds = _to_python(estimator.budgets), _to_python(estimator.seeds)
-    return {
+    settings = {name: _to_python(getattr(estimator, name)) for name in RECIPE_PARAMETERS}
+    recipe = collect(problems, partial(Recipe, **settings))
+    encoder, split = MLP(inputs.shape[1], sizes), (1 - val - test, val, test)
+    make_problem = partial(Problem.from_arrays, encoder=encoder, recipe=recipe, split=split, seed=seeds[0])
+    problem = collect(problems, make_problem, torch.tensor(inputs), targets, tasks)
+    budgets, count = _to_python(estimator.budgets), _to_python(estimator.seeds)
+    request = {
         "methods": estimator.methods,
         "budgets": [budgets] if isinstance(budgets, int) else budgets,
-        "seeds": range(first_seed, first_seed + seeds) if isinstance(seeds, int) else seeds,
+        "seeds": range(seeds[1], seeds[1] + count) if isinstance(count, int) else count,
         "options": estimator.options,
     }
+    if problem is not None:
+        make_study = partial(Study, executor=estimator.executor, device=estimator.device)
+        if study := collect(problems, make_study, problem, out):
+            collect(problems, partial(study.check, **request))
+    raise_problems(problems)
+
+    results = study.run(**request)
+    return results, study.best(*_choose_networks(results, estimator.choose))
 
 
 def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | None]:

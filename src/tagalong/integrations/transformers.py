@@ -81,8 +81,9 @@ class AffinityMixin:
         self.add_callback(_SaveMeterCallback(self))  # type: ignore[attr-defined]
 
     def train(self: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        found = resume_from_checkpoint
-        self._checkpoint = get_last_checkpoint(self.args.output_dir) if found is True else found or None
+        self._checkpoint = resume_from_checkpoint or None
+        if resume_from_checkpoint is True:
+            self._checkpoint = get_last_checkpoint(self.args.output_dir)
         self.meter = self.grouping = None
         output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
         self.grouping = select_final_groups(self.meter, self._budget)

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.files import READ_ERRORS
 from tagalong.free_memory import free_memory
@@ -66,13 +65,12 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
     Raises:
         ValueError: the document is invalid; the message names the entry.
     """
-    if not isinstance(document, Mapping):
-        raise Entry(document, "table").error("must be an object")
-    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in tuple(kinds):
+    from tagalong.documents import build  # pydantic is loaded only where documents enter
+
+    kinds: dict[str, type[Scaling] | type[Table]] = {"scaling": Scaling, "table": Table}
+    if document.get("kind") not in kinds:
         raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
-    prepared: Preparation = kinds[document["kind"]].from_document(document)
-    return prepared
+    return build(kinds[document["kind"]], document, "table")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +91,18 @@ class Scaling:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    mean: Sequence[float] | None = None
-    deviation: Sequence[float] | None = None
+    mean: list[Any] | None = None
+    deviation: list[Any] | None = None
     classes: Classes = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
+            raise ValueError(f"dtype must be a dtype of torch, found {self.dtype!r}")
+        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+            if values is not None and np.size(np.asarray(values, dtype=float)) not in (1, math.prod(self.shape)):
+                raise ValueError(f"{name} must have {math.prod(self.shape)} values")
+        if self.deviation is not None and not np.all(self.deviation):
+            raise ValueError("deviation must not contain zeros")
 
     @staticmethod
     def fitted(
@@ -144,7 +151,7 @@ class Scaling:
         return ((raw.double() - mean) / deviation).to(dtype)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `from_document` can read."""
+        """Returns a JSON document that `read_preparation` can read."""
         return {
             "kind": "scaling",
             "shape": list(self.shape),
@@ -153,20 +160,6 @@ class Scaling:
             "deviation": None if self.deviation is None else list(self.deviation),
             "classes": {task: list(labels) for task, labels in self.classes.items()},
         }
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Scaling:
-        """Restores a scaling from a document returned by `to_document`."""
-        entry = Entry(dict(document), "table")
-        size = math.prod(shape := [size.integer(0) for size in entry["shape"].entries()])
-        if not isinstance(getattr(torch, entry["dtype"].text(), None), torch.dtype):
-            raise entry["dtype"].error("must be a dtype of torch")
-        for name in ("mean", "deviation"):
-            if np.size(entry[name].optional(_read_numbers) or 0) not in (1, size):
-                raise entry[name].error(f"must have {size} values")
-        if entry["deviation"].value is not None and not np.all(entry["deviation"].value):
-            raise entry["deviation"].error("must not contain zeros")
-        return Scaling(tuple(shape), document["dtype"], document["mean"], document["deviation"], _read_classes(entry))
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
@@ -347,15 +340,9 @@ class Table:
         return torch.as_tensor(inputs)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `from_document` can read."""
+        """Returns a JSON document that `read_preparation` can read."""
         classes = {task: list(labels) for task, labels in self.classes.items()}
         return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Table:
-        """Restores a table from a document returned by `to_document`."""
-        entry = Entry(dict(document), "table")
-        return Table(tuple(map(_read_column, entry["columns"].some())), _read_classes(entry))
 
 
 def _text_problems(column: NumberColumn | CategoryColumn, columns: Columns) -> list[InvalidInput]:
@@ -383,6 +370,10 @@ class NumberColumn:
     mean: float
     deviation: float
     indicator: bool
+
+    def __post_init__(self) -> None:
+        if self.deviation <= 0:
+            raise ValueError(f"deviation must be positive, found {self.deviation:g}")
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
@@ -421,7 +412,7 @@ class NumberColumn:
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `from_document` can read."""
+        """Returns a JSON document that `read_preparation` can read."""
         return {"kind": "number", **asdict(self)}
 
 
@@ -457,7 +448,7 @@ class CategoryColumn:
         return np.eye(other + 1)[chosen]
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `from_document` can read."""
+        """Returns a JSON document that `read_preparation` can read."""
         return {"kind": "category", "name": self.name, "levels": list(self.levels)}
 
 
@@ -479,22 +470,3 @@ def _to_level(value: object) -> str:
         return f"{BOOLEAN_WORDS[text.lower()] if text.lower() in BOOLEAN_WORDS else as_number(text):.17g}"
     except ValueError:
         return text
-
-
-def _read_column(entry: Entry) -> NumberColumn | CategoryColumn:
-    name = entry["name"].name()
-    if entry["kind"].choice(("number", "category")) == "category":
-        return CategoryColumn(name, entry["levels"].names())
-    deviation = entry["deviation"].number(0)
-    if not deviation:
-        raise entry["deviation"].error("must be positive")
-    return NumberColumn(name, entry["median"].number(), entry["mean"].number(), deviation, entry["indicator"].flag())
-
-
-def _read_classes(table: Entry) -> dict[str, list[Any]]:
-    return {task: [label.value for label in labels.entries()] for task, labels in table["classes"].mapping().items()}
-
-
-def _read_numbers(entry: Entry) -> list[Any]:
-    """Returns a list of numbers, which may be nested."""
-    return [_read_numbers(one) if isinstance(one.value, list) else one.number() for one in entry.entries()]

@@ -10,19 +10,18 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.entries import Entry, EntryError
+from tagalong.documents import build
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, read_document, temporary_path, write_atomic, write_document
+from tagalong.files import open_atomic, report_damage, temporary_path, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
-    AVERAGES,
     AVERAGES_BY_KIND,
     Average,
     Network,
@@ -35,20 +34,10 @@ from tagalong.learn import (
 )
 
 from .candidates import picked_record, without_tasks
+from .documents import NETWORKS_FOLDER, NETWORKS_NAME, TRAIN_AGAIN, NetworksFile, NetworksFileError
 from .members import member_seed, serving_network
-from .records import (
-    NETWORKS_FILE,
-    NETWORKS_FOLDER,
-    NETWORKS_FORMAT,
-    NETWORKS_VERSION,
-    TRAIN_AGAIN,
-    Label,
-    Record,
-    averaged_tasks,
-    check_served,
-    read_group,
-)
-from .saved_networks import NetworksFileError, load_network, load_tensors, save_layers, save_tensors
+from .records import Label, Record, averaged_tasks, check_served
+from .saved_networks import load_network, load_tensors, save_layers, save_tensors
 
 if TYPE_CHECKING:
     from .results import Results
@@ -72,9 +61,9 @@ class ServedTask:
     """
 
     name: str
-    kind: str
+    kind: Literal["binary", "multiclass", "regression", "custom"]
     scale: tuple[float, float] | None = None
-    labels: tuple[Any, ...] = ()
+    labels: tuple[str | float | int | bool, ...] = ()
     average: Average | None = None
 
     @property
@@ -216,9 +205,7 @@ class Best:
                 checksums[weights_file] = save_tensors(network.state_dict(), draft / weights_file)
                 if layers is None:
                     checksums[layers_file] = save_layers(network, draft / layers_file)
-            write_document(
-                draft / NETWORKS_FILE, NETWORKS_FORMAT, NETWORKS_VERSION, _to_document(self) | {"checksums": checksums}
-            )
+            NetworksFile.write(draft / NETWORKS_NAME, _to_document(self) | {"checksums": checksums})
             _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -240,19 +227,13 @@ class Best:
             NetworksFileError: If the folder contains no networks, or they are damaged.
         """
         folder = Path(out, NETWORKS_FOLDER) if Path(out, NETWORKS_FOLDER).is_dir() else Path(out)
-        if not (folder.is_dir() and (folder / NETWORKS_FILE).exists()):
+        if not (folder.is_dir() and (folder / NETWORKS_NAME).exists()):
             raise NetworksFileError(
-                "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_FILE} in {out}"
+                "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_NAME} in {out}"
             )
         try:
-            return read_document(
-                folder / NETWORKS_FILE,
-                NETWORKS_FORMAT,
-                NETWORKS_VERSION,
-                lambda document: _from_document(document, folder, trust),
-                NetworksFileError,
-                TRAIN_AGAIN,
-            )
+            with report_damage(folder / NETWORKS_NAME, NetworksFileError, TRAIN_AGAIN):
+                return _read_networks(NetworksFile.read(folder / NETWORKS_NAME), folder, trust)
         except ImportError as error:
             expected = f"{folder} requires code that cannot be imported here ({error})"
             hint = "start Python where it can be imported, or run the study again"
@@ -281,7 +262,7 @@ class Best:
             if problem:
                 notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
         document = _to_document(self) | {"programmes": programs, "notes": notes}
-        write_document(target / NETWORKS_FILE, "tagalong-export", NETWORKS_VERSION, document)
+        write_document(target / NETWORKS_NAME, "tagalong-export", NetworksFile.format_version, document)
         write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
 
@@ -346,49 +327,25 @@ def _replace_folder(new_folder: Path, folder: Path) -> None:
             shutil.rmtree(before, ignore_errors=True)
 
 
-def _from_document(document: dict[str, Any], folder: Path, trust: bool) -> Best:
-    whole = Entry(document)
-    tasks = tuple(map(_read_served_task, whole["tasks"].some()))
-    names = Entry([task.name for task in tasks], "tasks").names()
-    groups = tuple(read_group(entry, names) for entry in whole["groups"].some())
-    checksums = {file: found.text() for file, found in whole["checksums"].mapping().items()}
-    entries = [_read_files(entry) for entry in whole["networks"].some()]
+def _read_networks(file: NetworksFile, folder: Path, trust: bool) -> Best:
+    tasks = build(tuple[ServedTask, ...], file.tasks, "tasks")
     best = Best(
-        groups=groups,
-        networks=tuple(load_network(folder, entry, checksums, trust) for entry in entries),
+        groups=file.groups,
+        networks=tuple(load_network(folder, entry, file.checksums, trust) for entry in file.networks),
         tasks=tasks,
-        seed=whole["seed"].integer(0),
-        table=whole["table"].optional(lambda table: read_preparation(table.value)),
-        example=load_tensors(folder / EXAMPLE, whole["checksums"][EXAMPLE].text()),
-        layers=tuple(None if isinstance(entry["layers"], str) else entry["layers"] for entry in entries),
+        seed=file.seed,
+        table=None if file.table is None else read_preparation(file.table),
+        example=load_tensors(folder / EXAMPLE, file.checksums[EXAMPLE]),
+        layers=tuple(None if isinstance(entry.layers, str) else entry.layers for entry in file.networks),
     )
-    _check_networks(best)
-    return best
-
-
-def _read_files(entry: Entry) -> dict[str, Any]:
-    """Returns the entry of a network after checking that its files are in the folder of the networks."""
-    for name in ("weights", "layers"):
-        file = entry[name]
-        if isinstance(file.value, str) and Path(file.value).name != file.value:
-            raise file.error("must be the name of a file in the same folder")
-    entry["weights"].name()
-    if not isinstance(entry["layers"].value, str):
-        entry["layers"].mapping()
-    return dict(entry.value)
-
-
-def _check_networks(best: Best) -> None:
-    """Checks that the networks serve the tasks of their groups."""
-    served = [sorted(group.serves) for group in best.groups]
-    if served != [sorted(network.tasks) for network in best.networks]:
-        raise EntryError("groups must have one entry per network, which serves the tasks of that network's outputs")
-    names = [task.name for task in best.tasks]
-    check_served(Entry([group.to_document(cost=False) for group in best.groups], "groups"), best.groups, names)
-    for name in sorted(averaged_tasks(best.groups)):
-        if best._averages[name] is None:
-            raise EntryError(f"groups must serve the custom task {name!r} by one network, as it names no average")
+    if [sorted(group.serves) for group in best.groups] != [sorted(network.tasks) for network in best.networks]:
+        raise ValueError("groups must have one entry per network, which serves the tasks of that network's outputs")
+    check_served(best.groups, [task.name for task in tasks])
+    for task in tasks:
+        if task.name in averaged_tasks(best.groups) and task.averaging is None:
+            raise ValueError(f"groups must serve the custom task {task.name!r} by one network, as it names no average")
     average_answers(best._outputs(best.example), best._averages)
+    return best
 
 
 def _as_inputs(rows: Any, example: Tensor) -> Tensor:
@@ -423,24 +380,6 @@ def _weights_file(index: int) -> str:
 
 def _layers_file(index: int) -> str:
     return f"network-{index + 1}-layers.pt"
-
-
-def _read_served_task(entry: Entry) -> ServedTask:
-    labels = entry["labels"].entries()
-    for label in labels:
-        if isinstance(label.value, (dict, list, type(None))):
-            raise label.error("must be a label")
-    kind = entry["kind"].choice(("binary", "multiclass", "regression", "custom"))
-    scale = entry["scale"].optional(_read_scale)
-    average: Any = entry.get("average").optional(lambda average: average.choice(AVERAGES))
-    return ServedTask(entry["name"].name(), kind, scale, tuple(label.value for label in labels), average)
-
-
-def _read_scale(entry: Entry) -> tuple[float, float]:
-    values = [value.number() for value in entry.entries()]
-    if len(values) != 2 or values[1] <= 0:
-        raise entry.error("must be a mean and a positive standard deviation")
-    return values[0], values[1]
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.affinity import disclaimer
-from tagalong.entries import Entry
+from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
-from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.score import Score
 
+from .documents import GroupingsFile
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
 from .network_result import NetworkResult
-from .records import GROUPINGS_FORMAT, TOGETHER, Cost, Label, Record, averaged_tasks, network_key, read_group
+from .records import TOGETHER, Cost, Label, Record, averaged_tasks, network_key
 from .runner import Runner
 from .search_log import format_effort
 from .study_request import Options, StudyRequest, check_request, usable_budgets
@@ -287,7 +287,7 @@ def _with_fresh_teachers(runner: Runner, original: Decision, decision: Decision)
     """
     seeds = dict.fromkeys(seed for _, seed in decision.choices)
     _, first = next(iter(original.choices))
-    teachers = [read_group(Entry(one), runner.tasks) for one in original.about.get("teachers", ())]
+    teachers = build(tuple[Group, ...], original.about.get("teachers", ()))
     if not any(group.taught for choice in decision.choices.values() for group in choice.groups):
         return decision
     jobs = {seed: [runner.group_job(group, seed) for group in teachers] for seed in (first, *seeds)}
@@ -352,7 +352,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    write_document(out / "groupings.json", GROUPINGS_FORMAT, 1, {"caution": disclaimer(tasks), "groupings": found})
+    GroupingsFile.write(out / "groupings.json", {"caution": disclaimer(tasks), "groupings": found})
 
 
 def _choice_document(choice: Choice) -> dict[str, Any]:

@@ -33,11 +33,9 @@ from .planning import (
     REQUIRED_COLUMNS,
     PlannedGroups,
     PlanRequest,
-    csv_label,
-    read_csv_label,
 )
 from .prediction_files import read_parts, read_targets_file
-from .records import TOGETHER, Label, ProblemInfo
+from .records import TOGETHER, Label, ProblemInfo, label_key, read_label_key
 from .relative_losses import Subset
 from .results import Results
 from .runner import Runner
@@ -268,9 +266,9 @@ def _request_from_plan(
     waiting: dict[Label, set[int]] = {}  # the copies that are needed to decide
     for key, by_task in networks.items():
         for task, line in by_task.items():
-            for label in map(read_csv_label, line["serves"].split()):
+            for label in map(read_label_key, line["serves"].split()):
                 served.setdefault(label, {}).setdefault((frozenset(by_task), copies[key]), set()).add(task)
-            for label in map(read_csv_label, line.get("decides", "").split()):
+            for label in map(read_label_key, line.get("decides", "").split()):
                 waiting.setdefault(label, set()).add(copies[key])
     groupings = {
         label: tuple(sorted(Group(trains, serves, copy=copy) for (trains, copy), serves in groups.items()))
@@ -307,9 +305,9 @@ def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[
         if not averages:
             wrong += sorted(task for task in set(served) if served.count(task) > 1)
         if not averages and any(group.copy for group in groups):
-            problems.append(_averages_needed(csv_label(label)))
+            problems.append(_averages_needed(label_key(label)))
         elif wrong:
-            expected = f"must name {csv_label(label)} exactly once for each task"
+            expected = f"must name {label_key(label)} exactly once for each task"
             problems.append(TableError("column 'serves'", expected, f"a different count for {', '.join(wrong)}"))
     raise_problems(problems, TableError)
 

@@ -6,39 +6,80 @@ the `told` folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 from filelock import FileLock
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 from tagalong.affinity import Affinity
-from tagalong.entries import Entry
+from tagalong.documents import Document
 from tagalong.files import (
     pack_arrays,
-    read_document,
     report_damage,
     unpack_arrays,
     write_atomic,
-    write_document,
 )
-from tagalong.learn import Job
+from tagalong.learn import Job, Task
 from tagalong.score import Score
 
+from .documents import Count, NumberOrNull
 from .external_backend import ExternalResult
 from .external_results import check_told_predictions, diverged_result, job_hash
-from .external_targets import ExternalTargets, Parts, flatten_parts, read_flat_parts, read_targets
+from .external_targets import Parts, check_targets, flatten_parts, read_flat_parts
 from .methods import make_method
 from .network_result import NetworkResult
 from .planning import PlanRequest, TrainingPlan
 from .study_request import StudyRequest
 
-FORMAT, VERSION, FILE, FOLDER, LOCK = "tagalong-told", 1, "told.json", "told", ".told.lock"
+FILE, FOLDER, LOCK = "told.json", "told", ".told.lock"
 REPLAN_HINT = "plan the study again in another folder"
-T = TypeVar("T")
+
+
+class ToldDocument(Document):
+    """`told.json`: the plan of a study of networks trained elsewhere, and all results."""
+
+    class TaskEntry(BaseModel):
+        name: str
+        kind: Literal["binary", "multiclass", "regression"]
+        classes: int | None
+        error: str | None
+        class_weights: list[float] | None
+
+    class Targets(BaseModel):
+        tasks: list[ToldDocument.TaskEntry]
+        logits: bool
+        checksum: str
+
+    class Plan(BaseModel):
+        tasks: tuple[str, ...] = Field(min_length=1)
+        methods: list[str]
+        budgets: tuple[int, ...]
+        seeds: tuple[Count, ...]
+        options: dict[str, dict[str, Any]]
+        affinities: dict[str, str]
+        targets: ToldDocument.Targets | None = None
+
+    class Result(BaseModel):
+        tasks: list[str]
+        seed: Count
+        rows: str | None = None
+        predictions: str | None = None
+        val: dict[str, tuple[NumberOrNull, NumberOrNull]]
+        test: dict[str, tuple[NumberOrNull, NumberOrNull]]
+        halves: dict[str, tuple[NumberOrNull, NumberOrNull]]
+        steps: Count
+        seconds: float
+        parameters: Count
+        diverged: bool = False
+
+    kind = "tagalong-told"
+    hint = REPLAN_HINT
+    plan: Plan
+    told: list[Result]
 
 
 def has_plan(out: Path) -> bool:
@@ -82,51 +123,27 @@ def write_run(out: Path, request: PlanRequest, plan: Mapping[str, Any], results:
         _write_arrays(out, "targets", targets.document["checksum"], targets.labels)
     entries = [_result_document(out, result) for result in results]
     document = {"plan": {**plan, "affinities": affinities}, "told": entries}
-    write_document(out / FILE, FORMAT, VERSION, document)
+    ToldDocument.write(out / FILE, document)
 
 
 def read_plan(out: Path) -> PlanRequest:
     """Reads the comparison request."""
-    return _read_document(out, lambda entry: _read_request(entry["plan"], out))
+    plan = ToldDocument.read(out / FILE).plan
+    affinities = {method: Affinity.load(out / file) for method, file in plan.affinities.items()}
+    methods = tuple(make_method(name, plan.options) for name in plan.methods)
+    targets = None
+    if plan.targets is not None:
+        path = out / _archive_name("targets", plan.targets.checksum)
+        with report_damage(path, hint=REPLAN_HINT):
+            labels = read_flat_parts(unpack_arrays(path.read_bytes()), plan.tasks)
+            tasks = [Task(**task.model_dump()) for task in plan.targets.tasks]
+            targets = check_targets(tasks, labels, plan.targets.logits)
+    return PlanRequest(plan.tasks, StudyRequest(methods, plan.budgets, plan.seeds), affinities, plan.options, targets)
 
 
 def read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
     """Reads the results; those that are already known are not read again."""
-    return _read_document(
-        out, lambda entry: dict(_read_result(out, one, request, known) for one in entry["told"].entries())
-    )
-
-
-def _read_document(out: Path, parse: Callable[[Entry], T]) -> T:
-    return read_document(out / FILE, FORMAT, VERSION, lambda document: parse(Entry(document)), hint=REPLAN_HINT)
-
-
-def _read_request(plan: Entry, out: Path) -> PlanRequest:
-    tasks = plan["tasks"].names()
-    if not tasks:
-        raise plan["tasks"].error("must not be empty")
-    affinities = {}
-    for method, file in plan["affinities"].mapping().items():
-        affinities[method] = Affinity.load(_told_file(out, file))
-        if not set(affinities[method].tasks) >= set(tasks):
-            raise file.error("must be an affinity between the tasks of the plan")
-    options = {name: dict(given.value) for name, given in plan["options"].mapping().items()}
-    methods = tuple(make_method(name, options) for name in plan["methods"].names())
-    budgets = tuple(budget.integer(1) for budget in plan["budgets"].entries())
-    seeds = tuple(seed.integer(0) for seed in plan["seeds"].some())
-    if len(set(seeds)) < len(seeds):
-        raise plan["seeds"].error("must be distinct")
-    targets = plan.get("targets").optional(lambda entry: _read_saved_targets(out, entry, tasks))
-    return PlanRequest(tasks, StudyRequest(methods, budgets, seeds), affinities, options, targets)
-
-
-def _read_saved_targets(out: Path, entry: Entry, tasks: Sequence[str]) -> ExternalTargets:
-    path = out / _archive_name("targets", entry["checksum"].text())
-    with report_damage(path, hint=REPLAN_HINT):
-        targets = read_targets(entry, unpack_arrays(path.read_bytes()))
-    if [task.name for task in targets.tasks] != list(tasks):
-        raise entry["tasks"].error(f"must be the tasks {', '.join(tasks)}")
-    return targets
+    return dict(_read_result(out, entry, request, known) for entry in ToldDocument.read(out / FILE).told)
 
 
 def plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
@@ -163,30 +180,29 @@ def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None
 
 
 def _read_result(
-    out: Path, entry: Entry, request: PlanRequest, known: Mapping[Job, NetworkResult]
+    out: Path, entry: ToldDocument.Result, request: PlanRequest, known: Mapping[Job, NetworkResult]
 ) -> tuple[Job, NetworkResult]:
-    names = entry["tasks"].names(request.tasks)
-    job = Job(tuple(task for task in request.tasks if task in names), entry["seed"].integer(0))
+    job = Job(tuple(task for task in request.tasks if task in entry.tasks), entry.seed)
     if job in known:
         return job, known[job]
-    costs = entry["steps"].integer(0), entry["seconds"].number(0), entry["parameters"].integer(0)
-    diverged = entry.get("diverged").value is True
+    costs = entry.steps, entry.seconds, entry.parameters
     if request.targets is not None:
-        told = {} if diverged else _read_predictions(out, entry["predictions"], job)
+        told: Parts = {}
+        if not entry.diverged and entry.predictions is not None:
+            path = out / _archive_name(job_hash(job), entry.predictions)
+            with report_damage(path, hint=REPLAN_HINT):
+                told = read_flat_parts(unpack_arrays(path.read_bytes()), job.tasks)
         return job, check_told_predictions(job, request.targets, told.get("val"), told.get("test"), *costs)
-    if diverged:
+    if entry.diverged:
         return job, diverged_result(job, *costs)
-    rows = entry["rows"].optional(lambda file: _read_rows(out, file, names)) or {}
-    val, test = _read_scores(entry["val"], job.tasks), _read_scores(entry["test"], job.tasks)
-    halves = {task: _read_pair(pair) for task, pair in entry["halves"].mapping().items()}
-    scored = {task: replace(score, rows=rows.get(task)) for task, score in test.items()}
-    return job, NetworkResult(job, val, scored, *costs, halves=halves)
-
-
-def _read_predictions(out: Path, entry: Entry, job: Job) -> Parts:
-    path = out / _archive_name(job_hash(job), entry.text())
-    with report_damage(path, hint=REPLAN_HINT):
-        return read_flat_parts(unpack_arrays(path.read_bytes()), job.tasks)
+    rows: dict[str, NDArray[Any]] = {}
+    if entry.rows is not None:
+        with report_damage(out / entry.rows, hint=REPLAN_HINT):
+            archive = unpack_arrays((out / entry.rows).read_bytes())
+            rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry.tasks)}
+    val = {task: Score(*entry.val[task]) for task in job.tasks}
+    test = {task: Score(*entry.test[task], rows=rows.get(task)) for task in job.tasks}
+    return job, NetworkResult(job, val, test, *costs, halves=entry.halves)
 
 
 def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
@@ -202,34 +218,6 @@ def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
 
 def _archive_name(name: str, checksum: str) -> str:
     return f"{FOLDER}/{name}-{checksum[:16]}.npz"
-
-
-def _told_file(out: Path, file: Entry) -> Path:
-    if Path(file.text()).parts[:-1] != (FOLDER,):
-        raise file.error(f"must be a file in the folder {FOLDER!r}")
-    return out / file.text()
-
-
-def _read_rows(out: Path, file: Entry, tasks: Sequence[str]) -> dict[str, NDArray[Any]]:
-    path = _told_file(out, file)
-    with report_damage(path, hint=REPLAN_HINT):
-        archive = unpack_arrays(path.read_bytes())
-        return {task: archive[f"rows_{number}"] for number, task in enumerate(tasks)}
-
-
-def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
-    scores = {}
-    for task in tasks:
-        _read_pair(entry[task])
-        loss, error = entry[task].entries()
-        scores[task] = Score(loss.number(), error.number_or_nan())
-    return scores
-
-
-def _read_pair(entry: Entry) -> tuple[float, float]:
-    if len(pair := entry.entries()) != 2:
-        raise entry.error("must have two numbers")
-    return pair[0].number_or_nan(), pair[1].number_or_nan()
 
 
 def _write_rows(out: Path, result: NetworkResult) -> str | None:

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize, raise_problems, task_name_problems
 from tagalong.files import checksum
 from tagalong.learn import Task, average_answers, constant_output, score_outputs
@@ -306,16 +305,3 @@ def arrays_checksum(arrays: Arrays) -> str:
         f"{name} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes() for name, values in arrays.items()
     )
     return checksum(b"".join(parts))
-
-
-def read_targets(entry: Entry, arrays: Arrays) -> ExternalTargets:
-    """Reads and checks targets from `ExternalTargets.document` and the arrays of its labels."""
-    tasks = [_read_task(one) for one in entry["tasks"].some()]
-    return check_targets(tasks, read_flat_parts(arrays, [task.name for task in tasks]), entry["logits"].flag())
-
-
-def _read_task(entry: Entry) -> Task:
-    weights = entry["class_weights"].optional(lambda given: [weight.number(0) for weight in given.entries()])
-    kind: Any = entry["kind"].choice(KINDS)
-    classes = entry["classes"].optional(lambda given: given.integer(2))
-    return Task(entry["name"].name(), kind, classes, error=entry["error"].optional(Entry.text), class_weights=weights)

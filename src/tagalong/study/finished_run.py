@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tagalong.affinity import Affinity
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, damage_logger, read_document
+from tagalong.files import DocumentError, damage_logger
 from tagalong.group import Grouping, select_groups_by_budget
 
-from .records import (
-    GROUPINGS_FORMAT,
-    NETWORKS_FILE,
-    NETWORKS_FOLDER,
-    NETWORKS_FORMAT,
-    NETWORKS_VERSION,
-    TRAIN_AGAIN,
-)
-from .results import Results, ResultsFileError
+from .documents import NETWORKS_FOLDER, NETWORKS_NAME, GroupingsFile, NetworksFile
+from .results import Results
 
 SOLVER_TIME_LIMIT = 4.0  # seconds for the solver
 MAX_EXACT_TASKS = 24  # with more tasks, local search does as well in a fraction of the time
@@ -57,15 +49,15 @@ class Run:
     @cached_property
     def inputs(self) -> Literal["table", "array"] | None:
         """What the saved networks predict from, or None if the run has no networks that can be loaded."""
-        file = self.folder / NETWORKS_FOLDER / NETWORKS_FILE
+        file = self.folder / NETWORKS_FOLDER / NETWORKS_NAME
         if not file.exists():
             return None
         try:
-            table = read_document(file, NETWORKS_FORMAT, NETWORKS_VERSION, dict, hint=TRAIN_AGAIN).get("table")
+            table = NetworksFile.read(file).table
         except (DocumentError, OSError) as error:
             damage_logger.warning("the networks of the run cannot be used: %s", error)
             return None
-        return "table" if isinstance(table, dict) and table.get("kind") == "table" else "array"
+        return "table" if table is not None and table.get("kind") == "table" else "array"
 
     def all_budgets(self) -> dict[int, Grouping]:
         """Returns a grouping for each budget from 1 to n or, if there are more than 60 tasks, for the run's budgets.
@@ -120,16 +112,8 @@ def _read_groupings(folder: Path, method: str) -> dict[int, Grouping]:
     file = folder / "groupings.json"
     if not file.exists():
         return {}
-
-    def parse(document: dict[str, Any]) -> dict[int, Grouping]:
-        found = [entry for entry in Entry(document)["groupings"].entries() if entry["method"].name() == method]
-        return dict(_read_grouping(entry) for entry in found if entry["grouping"].value is not None)
-
-    return read_document(file, GROUPINGS_FORMAT, 1, parse, ResultsFileError, "run the study again")
-
-
-def _read_grouping(entry: Entry) -> tuple[int, Grouping]:
-    return entry["budget"].integer(1), Grouping.from_document(entry["grouping"].value)
+    chosen = [entry for entry in GroupingsFile.read(file).groupings if entry.method == method]
+    return {entry.budget: entry.grouping for entry in chosen if entry.budget is not None and entry.grouping is not None}
 
 
 def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) -> dict[int, Grouping]:

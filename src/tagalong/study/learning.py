@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from tagalong.entries import Entry
-
-from .records import Label, read_label
+from .records import Label, label_key
 from .uncertainty import CONFIDENCE, Rows
 
 MAX_P_VALUE = 0.99  # of a test that is combined with others
@@ -74,26 +72,8 @@ class Learning:
 
     def to_document(self) -> dict[str, Any]:
         """Converts the fields to a JSON document."""
-        late = [
-            {"method": method, "budget": budget, "late": found.late, "networks": found.networks}
-            for (method, budget), found in self.late.items()
-        ]
+        late = {label_key(label): networks for label, networks in self.late.items()}
         return {"p_values": dict(self.p_values), "late": late}
-
-
-def read_learning(entry: Entry, tasks: Sequence[str]) -> Learning:
-    """Reads and checks an entry written by `Learning.to_document`."""
-    p_values = entry["p_values"].mapping()
-    unknown = [name for name in p_values if name not in tasks]
-    if unknown:
-        raise entry["p_values"].error(f"must only refer to tasks of the problem, but also has {', '.join(unknown)}")
-    return Learning(
-        {task: p_value.number(0) for task, p_value in p_values.items()},
-        {
-            read_label(found): LateNetworks(found["late"].integer(0), found["networks"].integer(0))
-            for found in entry["late"].entries()
-        },
-    )
 
 
 def constant_p_values(groupings: Sequence[Sequence[Rows]], constant: Rows, clusters: Any = None) -> dict[str, float]:

@@ -25,7 +25,7 @@ from .external_backend import (
 )
 from .external_targets import ExternalTargets
 from .methods import AutoMethod, Choice, Decision, Ensemble, Method, make_method, read_effort
-from .records import Label
+from .records import Label, label_key
 from .relative_losses import Subset
 from .runner import Runner
 from .study_request import Options, StudyRequest, check_options, check_request
@@ -96,28 +96,15 @@ class TrainingPlan:
 
     def _csv_rows(self, tasks: tuple[str, ...], seed: int) -> Iterator[dict[str, Any]]:
         subset, (_, copy) = frozenset(tasks), self.copies.get(seed, (seed, 0))
-        decides = [csv_label(label) for label, networks in self.deciding.items() if (subset, copy) in networks]
+        decides = [label_key(label) for label, networks in self.deciding.items() if (subset, copy) in networks]
         for task in tasks:
             serves = [
-                csv_label(label)
+                label_key(label)
                 for label, groups in self.groupings.items()
                 if any((group.trains, group.copy) == (subset, copy) and task in group.serves for group in groups)
             ]
             keys = {"network": "+".join(tasks), "seed": seed, "task": task, COPY_COLUMN: copy}
             yield {**keys, "serves": " ".join(serves), "decides": " ".join(decides)}
-
-
-def csv_label(label: Label) -> str:
-    """Formats a method and budget as a single word, e.g. "tag:2"."""
-    return label[0] if label[1] is None else f"{label[0]}:{label[1]}"
-
-
-def read_csv_label(text: str) -> Label:
-    """Parses a method and budget, e.g. "tag:2"."""
-    method, _, budget = text.partition(":")
-    if budget and not budget.isdigit():
-        raise InvalidInput("columns `serves` and `decides`", "must contain labels like 'stl' or 'tag:2'", repr(text))
-    return method, int(budget) if budget else None
 
 
 def plan(

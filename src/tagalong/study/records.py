@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tagalong.entries import Entry
-from tagalong.errors import as_names, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
 from tagalong.group import Group, Taught
 from tagalong.score import Score
 
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 Label = tuple[str, int | None]  # a method and its budget
-GROUPINGS_FORMAT = "tagalong-groupings"  # the format name in `groupings.json`
-NETWORKS_FORMAT, NETWORKS_VERSION = "tagalong-networks", 3
-NETWORKS_FOLDER, NETWORKS_FILE = "networks", "networks.json"
-TRAIN_AGAIN = "run the study again, which trains only what is missing"
 TOGETHER: Label = ("mtl", None)  # the baseline of every comparison
 
 
@@ -164,49 +159,6 @@ class ProblemInfo:
         raise_problems(task_name_problems(names))
         return ProblemInfo(name, names)
 
-    def to_document(self) -> dict[str, Any]:
-        """Converts the description to a JSON document."""
-        return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
-
-
-def read_problem_info(entry: Entry) -> ProblemInfo:
-    """Reads and checks an entry written by `ProblemInfo.to_document`."""
-    tasks = entry["tasks"].names()
-    if not tasks:
-        raise entry["tasks"].error("must not be empty")
-    return ProblemInfo(
-        entry["name"].text(),
-        tasks,
-        kinds={task: kind.text() for task, kind in entry["kinds"].mapping().items()},
-        errors={task: error.text() for task, error in entry["errors"].mapping().items()},
-        fingerprint=entry["fingerprint"].text(),
-        rows={part: rows.integer(0) for part, rows in entry["rows"].mapping().items()},
-        labels={
-            part: {task: count.integer(0) for task, count in counts.mapping().items()}
-            for part, counts in entry["labels"].mapping().items()
-        },
-        notes=tuple(note.text() for note in entry["notes"].entries()),
-    )
-
-
-def read_cost(entry: Entry) -> Cost:
-    """Reads and checks a cost."""
-    return Cost(entry["networks"].integer(0), entry["steps"].integer(0), entry["seconds"].number(0))
-
-
-def read_group(entry: Entry, tasks: Collection[str] | None = None) -> Group:
-    """Reads and checks the tasks that a network trains and serves; by default, the cost and size are 1."""
-    trains = entry["trains"].names(tasks)
-    if not trains:
-        raise entry["trains"].error("must not be empty")
-    cost = entry.get("cost").optional(lambda cost: cost.number(0))
-    copy = entry.get("copy").optional(lambda copy: copy.integer(0))
-    taught = entry.get("taught").optional(Taught.from_document)
-    size = entry.get("size").optional(lambda size: size.integer(1))
-    network = entry.get("network").optional(Entry.name)
-    serves = entry["serves"].names(trains)
-    return Group(trains, serves, 1 if cost is None else cost, copy or 0, taught, size or 1, network)
-
 
 def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
     """Returns the tasks that several networks serve, whose answers are averaged.
@@ -224,15 +176,24 @@ def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int, 
     return group.trains, group.copy, group.taught, group.size, group.network
 
 
-def check_served(entry: Entry, groups: Sequence[Group], tasks: Collection[str]) -> None:
+def check_served(groups: Sequence[Group], tasks: Collection[str]) -> None:
     """Checks that networks serve every task, and that no network is averaged with itself."""
     if {task for group in groups for task in group.serves} != set(tasks):
-        raise entry.error("must serve every task")
+        raise ValueError("groups must serve every task")
     served = [(task, network_key(group)) for group in groups for task in group.serves]
     if len(set(served)) < len(served):
-        raise entry.error("must serve a task by different networks or copies")
+        raise ValueError("groups must serve a task by different networks or copies")
 
 
-def read_label(entry: Entry) -> Label:
-    """Reads and checks the method and budget of an entry."""
-    return entry["method"].name(), entry["budget"].optional(lambda budget: budget.integer(1))
+def label_key(label: Label) -> str:
+    """Formats a method and budget as a single word, e.g. "tag:2", which `read_label_key` reads."""
+    method, budget = label
+    return method if budget is None else f"{method}:{budget}"
+
+
+def read_label_key(text: str) -> Label:
+    """Parses a method and budget, e.g. "tag:2"."""
+    method, _, budget = text.partition(":")
+    if budget and not budget.isdigit():
+        raise InvalidInput("labels", "must be words like 'stl' or 'tag:2'", repr(text))
+    return method, int(budget) if budget else None

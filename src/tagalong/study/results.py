@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import disclaimer
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput, pluralize
-from tagalong.files import DocumentError, json_safe, read_document, write_document
-from tagalong.group import Group
+from tagalong.files import json_safe, report_damage
 from tagalong.rendering import join, table, tag, terminal_width, wrap
-from tagalong.score import Score
 
+from .documents import ResultsFile, ResultsFileError
 from .frame import make_frame
-from .learning import Learning, read_learning
+from .learning import Learning
 from .overview_text import overview_text
-from .records import (
-    TOGETHER,
-    Label,
-    ProblemInfo,
-    Record,
-    check_served,
-    read_cost,
-    read_group,
-    read_label,
-    read_problem_info,
-)
+from .records import TOGETHER, Label, ProblemInfo, Record, label_key
 from .search_log import SearchLog
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
@@ -50,18 +37,7 @@ from .verdict import AT_LEAST, Verdict, decide
 if TYPE_CHECKING:
     from .best import Best
 
-FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
-NOISE_FIELDS = {
-    "recipe": "row_stderr",
-    "networks": "networks_row_stderr",
-    "copies": "copies_row_stderr",
-    "networks_from_copies": "networks_from_copies_row_stderr",
-}
-RECORD_FIELDS = ("method", "budget", "seed", "parameters", "latency", "honest")
-
-
-class ResultsFileError(DocumentError):
-    """Raised if a file does not contain valid results."""
+FILE = "results.json"
 
 
 class Results:
@@ -238,18 +214,25 @@ class Results:
 
         NaN is converted to null.
         """
-        document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        document["caution"] = disclaimer(self.problem.tasks)
-        document["problem"] = self.problem.to_document()
-        document["settings"] = self.settings
-        document["noise"] = _noise_document(self.row_noise)
-        document["learning"] = self.learning.to_document()
-        document["records"] = [_record_document(record) for record in self.records]
-        document["table"] = [_summary_document(summary) for summary in self.table()]
-        if any(record.label == TOGETHER for record in self.records):
-            document["verdict"] = self.verdict().to_document()
-        finite: dict[str, Any] = json_safe(document)
-        return finite
+        noise = {
+            kind: {label_key(label): stderr for label, stderr in getattr(self.row_noise, kind).items()}
+            for kind in ("recipe", "networks", "copies", "networks_from_copies")
+        }
+        document: dict[str, Any] = json_safe(
+            {
+                "format": ResultsFile.kind,
+                "version": ResultsFile.format_version,
+                "caution": disclaimer(self.problem.tasks),
+                "problem": self.problem,
+                "settings": self.settings,
+                "noise": noise,
+                "learning": self.learning,
+                "records": self.records,
+                "table": self.table(),
+                "verdict": self.verdict() if self.records_of(TOGETHER) else None,
+            }
+        )
+        return document
 
     def save(self, path: str | Path) -> Path:
         """Writes the results to a JSON file atomically and returns its path.
@@ -261,7 +244,7 @@ class Results:
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
-        write_document(file, FORMAT, VERSION, self.to_document())
+        ResultsFile.write(file, self.to_document())
         return file
 
     @staticmethod
@@ -271,14 +254,19 @@ class Results:
         file = file / FILE if file.is_dir() else file
         if not file.exists():
             raise ResultsFileError("path", "must be a results file or the folder of a finished run", f"no file {file}")
-        return read_document(
-            file,
-            FORMAT,
-            VERSION,
-            lambda document: _from_document(document, file.parent),
-            ResultsFileError,
-            "run the study again",
+        document = ResultsFile.read(file)
+        results = Results(
+            document.records,
+            problem=document.problem,
+            noise=RowNoise(**document.noise),
+            settings=document.settings.model_dump(exclude_unset=True),
+            out=file.parent,
+            learning=Learning(document.learning.p_values, document.learning.late),
         )
+        if results.search_log is not None:
+            with report_damage(file, ResultsFileError, ResultsFile.hint):
+                results.search_log.to_text()  # which a damaged log does not survive
+        return results
 
     @property
     def search_log(self) -> SearchLog | None:
@@ -354,98 +342,6 @@ class Results:
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
         return f"Results({self.problem.name!r}, {len(self.problem.tasks)} tasks: {methods})"
-
-
-def _from_document(document: Mapping[str, Any], out: Path) -> Results:
-    whole = Entry(dict(document))
-    problem = read_problem_info(whole["problem"])
-    _check_settings(whole["settings"])
-    results = Results(
-        [_read_record(entry, problem.tasks) for entry in whole["records"].some()],
-        problem=problem,
-        noise=_read_noise(whole["noise"]),
-        settings=document["settings"],
-        out=out,
-        learning=read_learning(whole["learning"], problem.tasks),
-    )
-    if results.search_log is not None:
-        results.search_log.to_text()  # which a damaged log does not survive
-    return results
-
-
-def _noise_document(noise: RowNoise) -> list[dict[str, Any]]:
-    return [
-        {"method": method, "budget": budget}
-        | {
-            name: getattr(noise, kind)[method, budget]
-            for kind, name in NOISE_FIELDS.items()
-            if (method, budget) in getattr(noise, kind)
-        }
-        for method, budget in dict.fromkeys(label for kind in NOISE_FIELDS for label in getattr(noise, kind))
-    ]
-
-
-def _read_noise(entry: Entry) -> RowNoise:
-    found: dict[str, dict[Label, float]] = {kind: {} for kind in NOISE_FIELDS}
-    for one in entry.entries():
-        for kind, name in NOISE_FIELDS.items():
-            if name in one.mapping():
-                found[kind][read_label(one)] = one[name].number_or_nan(0)
-    return RowNoise(**found)
-
-
-def _check_settings(settings: Entry) -> None:
-    """Checks the settings that change what results say; the others are only shown."""
-    settings.get("price_per_hour").optional(lambda price: price.number(0))
-    for name in ("confirming_seeds", "diverged_seeds"):
-        for seed in settings.get(name).optional(Entry.entries) or ():
-            seed.integer(0)
-
-
-def _record_document(record: Record) -> dict[str, Any]:
-    document = {name: getattr(record, name) for name in RECORD_FIELDS}
-    document["groups"] = _groups_document(record.groups)
-    for part in ("val", "test"):
-        document[part] = {
-            task: {"loss": score.loss, "error": score.error} for task, score in getattr(record, part).items()
-        }
-    document |= {"deciding": asdict(record.deciding), "training": asdict(record.training)}
-    return document | {"networks": list(record.networks)}
-
-
-def _summary_document(summary: MethodSummary) -> dict[str, Any]:
-    document = {one.name: getattr(summary, one.name) for one in fields(summary)}
-    costs = {name: asdict(document[name]) for name in ("deciding", "training")}
-    return document | costs | {"groups": _groups_document(summary.groups)}
-
-
-def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
-    return [group.to_document() for group in groups]
-
-
-def _read_record(entry: Entry, tasks: Sequence[str]) -> Record:
-    method, budget = read_label(entry)
-    groups = tuple(read_group(group, tasks) for group in entry["groups"].entries())
-    if groups:
-        check_served(entry["groups"], groups, tasks)
-    return Record(
-        method,
-        budget,
-        entry["seed"].integer(0),
-        groups,
-        val=_read_scores(entry["val"], tasks),
-        test=_read_scores(entry["test"], tasks),
-        deciding=read_cost(entry["deciding"]),
-        training=read_cost(entry["training"]),
-        parameters=entry["parameters"].integer(0),
-        latency=entry["latency"].optional(lambda latency: latency.number(0)),
-        networks=tuple(key.text() for key in entry["networks"].entries()),
-        honest=entry["honest"].flag(),
-    )
-
-
-def _read_scores(entry: Entry, tasks: Sequence[str]) -> dict[str, Score]:
-    return {task: Score(entry[task]["loss"].number_or_nan(), entry[task]["error"].number_or_nan()) for task in tasks}
 
 
 def _to_html(results: Results) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 import subprocess
@@ -15,15 +16,14 @@ from reprlib import repr as short
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
-from tagalong.entries import Entry
 from tagalong.errors import InvalidInput
-from tagalong.files import describe_unwritten, read_document, write_document
+from tagalong.files import describe_unwritten, document_text, write_atomic
 from tagalong.learn import Problem
 
+from .documents import SettingsFile
 from .keys import Keys
 from .store import Store
 
-FORMAT, VERSION = "tagalong-run", 1
 EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -68,10 +68,10 @@ def check_folder(out: Path, fingerprint: str) -> None:
     path = out / "settings.json"
     if not path.exists():
         return
-    other, name = read_document(path, FORMAT, VERSION, _problem_identity, hint="choose another folder, or remove it")
-    if other != fingerprint:
+    problem = SettingsFile.read(path).problem
+    if problem.fingerprint != fingerprint:
         conflict = f"{out} contains a run on a different problem or different data"
-        details = f"({short(name)}, {short(other)[1:-1]}; this run is on {fingerprint})"
+        details = f"({short(problem.name)}, {short(problem.fingerprint)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
 
 
@@ -87,11 +87,6 @@ def check_no_run(out: Path) -> None:
     if (out / "run.sqlite").exists():
         hint = "use a new folder, since its results would be overwritten"
         raise InvalidInput("out", "must not be the folder of a run", str(out), hint)
-
-
-def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
-    problem = Entry(dict(settings))["problem"]
-    return problem["fingerprint"].text(), problem["name"].text()
 
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +111,10 @@ def write_settings(out: Path, problem: Problem, architecture: str, request: Mapp
         "versions": {"tagalong": __version__, "python": platform.python_version()} | packages,
         "machine": platform.platform(),
     }
-    write_document(path, FORMAT, VERSION, document, default=repr)
-    return read_document(path, FORMAT, VERSION, dict)
+    text = document_text(SettingsFile.kind, SettingsFile.format_version, document, default=repr)
+    write_atomic(path, text + "\n")
+    written: dict[str, Any] = json.loads(text)
+    return written
 
 
 def _git_commit() -> str | None:

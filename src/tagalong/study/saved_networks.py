@@ -17,18 +17,14 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from tagalong._version import is_own_module
 from tagalong.errors import first_few
-from tagalong.files import DocumentError, checksum, report_damage, write_atomic
+from tagalong.files import checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
+from .documents import TRAIN_AGAIN, NetworksFile, NetworksFileError
 from .network_result import load_restricted, unpack_tensors
-from .records import TRAIN_AGAIN
 
 # Modules whose layers and functions a pickle may contain; loading them runs no code from the file.
 ALLOWED_LAYERS, ALLOWED_FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
-
-
-class NetworksFileError(DocumentError):
-    """Raised if a folder does not contain valid networks of a run."""
 
 
 class UntrustedCodeError(NetworksFileError):
@@ -121,9 +117,9 @@ def _read_verified(path: Path, expected: str) -> bytes:
     return content
 
 
-def load_network(folder: Path, entry: Mapping[str, Any], checksums: Mapping[str, str], trust: bool) -> Network:
+def load_network(folder: Path, entry: NetworksFile.Files, checksums: Mapping[str, str], trust: bool) -> Network:
     """Loads a network in evaluation mode, as described by its entry in `networks.json`."""
-    layers, weights = entry["layers"], entry["weights"]
+    layers, weights = entry.layers, entry.weights
     if isinstance(layers, str):
         network = load_layers(folder / layers, checksums[layers], trust)
     else:

@@ -339,7 +339,7 @@ def _read_taught(definition: Mapping[str, Any]) -> Taught | None:
     document = definition.get("taught")
     if document is None:
         return None
-    return Taught.from_document(document | {"unlabelled": document["unlabelled"] is not None})
+    return Taught(**(document | {"unlabelled": document["unlabelled"] is not None}))
 
 
 def _read_result(

@@ -69,10 +69,10 @@ def find_experiment(name: str, methods: Sequence[str] | None = None, as_publishe
     by_name = {experiment.name: experiment for experiment in EXPERIMENTS}
     if name not in by_name:
         raise InvalidInput("the experiment", f"must be one of {', '.join(by_name)}", repr(name))
-    known = by_name[name].methods
-    if methods is not None and not (methods and set(methods) <= set(known)):
-        unknown = [repr(method) for method in methods if method not in known]
-        expected = f"must be one or more of {', '.join(map(repr, known))}" if known else f"is no option of {name}"
+    allowed = by_name[name].methods
+    if methods is not None and not (methods and set(methods) <= set(allowed)):
+        unknown = [repr(method) for method in methods if method not in allowed]
+        expected = f"must be one or more of {', '.join(map(repr, allowed))}" if allowed else f"is no option of {name}"
         raise InvalidInput("methods", expected, ", ".join(unknown) or "none")
     if as_published and name != "main":
         raise InvalidInput("as_published", f"is no option of {name}")

@@ -38,8 +38,10 @@ from ..report import (
 TITLE = "How often must affinities be measured?"
 # The cost of measuring n = 9 tasks, in training steps. It explains the nine printed speed-ups.
 PAPER_COST = 3.216
-NOTE = """{0}: than random groups, over all budgets; Pearson: with every step, less the mean onto each target; \
-speed-up: timed; model: by the cost of a measurement"""
+NOTE = (
+    "{0}: than random groups, over all budgets; Pearson: with every step, less the mean onto each target; "
+    "speed-up: timed; model: by the cost of a measurement"
+)
 
 
 class MeasuringSchedule(NamedTuple):

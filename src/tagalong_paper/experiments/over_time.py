@@ -139,6 +139,7 @@ def claim_order_changes(epochs: Array, halves: Sequence[Array]) -> Claim:
     noise: list[float] = []
     later: list[float] = []
     for sums in halves:
+        # One half of each epoch against the other half of the next one, so that no step is in both.
         crossed = [np.stack([before[h], after[1 - h]]) for before, after in pairwise(sums) for h in (0, 1)]
         for fractions, pairs in ((noise, sums), (later, crossed)):
             fractions.append(sum(map(count_reversals, pairs)) / sum(map(count_comparisons, pairs)))

@@ -41,6 +41,8 @@ def run(setup: ExperimentSetup) -> Report:
     with setup.open_runner() as runner:
         errors = pair_errors(runner, setup.seeds)  # [task, partner, seed]
         affinity = replace(pool_seeds(setup.measure(runner)), tasks=setup.short_names())
+
+    # The best, the chosen and the worst partner of each task, and what each of them gains
     tasks, means = affinity.tasks, errors.mean(2)
     diverged = np.isnan(means)  # so is a task's error with itself
     partners = {
@@ -57,14 +59,14 @@ def run(setup: ExperimentSetup) -> Report:
     for kind in partners:
         columns |= {kind: values[kind], f"printed {kind}": values_of(PARTNER[kind], tasks)}
     correlation = pearson(gains["best"].mean(1), gains["chosen"].mean(1))
-    # How much one test row changes the gain of each task.
-    per_row = 100 * setup.per_row / usual.mean(1)
+    per_row = 100 * setup.per_row / usual.mean(1)  # how much one test row changes the gain of each task
 
     # For which tasks does the partner matter?
     ours, published = affinity.spread(), PublishedMatrix("celeba_tag").affinity.spread()
     shown = list(SPREAD) if setup.printed_dataset == "celeba" else tasks
     factor = np.median([published.values[task] / printed for task, printed in SPREAD.items()])
-    narrow = int(np.argmin([ours.values[task] for task in tasks]))
+    median = float(np.median(list(ours.values.values())))
+    narrowest = int(np.argmin([ours.values[task] for task in tasks]))
     lost = [f"{tasks[i]} with {tasks[j]}" for i, j in combinations(range(len(tasks)), 2) if diverged[i, j]]
     less = f"test {setup.noun}"
     return Report(
@@ -79,7 +81,7 @@ def run(setup: ExperimentSetup) -> Report:
                 "Highest less lowest affinity onto each task",
                 {
                     "task": shown,
-                    "ours / median": values_of(ours.values, shown, per=float(np.median(list(ours.values.values())))),
+                    "ours / median": values_of(ours.values, shown, per=median),
                     "remark": ["no partner stands out" if task in ours.flagged else "" for task in shown],
                     f"published matrix / {factor:.1f}": values_of(published.values, shown, per=factor),
                     "printed": values_of(SPREAD, shown),
@@ -100,8 +102,8 @@ def run(setup: ExperimentSetup) -> Report:
             ),
             Claim(
                 "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
-                judge_worst_chosen(*(by_task[narrow] for by_task in gains.values()), per_row=per_row[narrow]),
-                f"{tasks[narrow]}: chosen {names['chosen'][narrow]}, worst {names['worst'][narrow]}",
+                judge_worst_chosen(*(by_task[narrowest] for by_task in gains.values()), per_row=per_row[narrowest]),
+                f"{tasks[narrowest]}: chosen {names['chosen'][narrowest]}, worst {names['worst'][narrowest]}",
             ),
         ],
         figures={"partner": draw_bars(values, tasks, title=TITLE, ylabel=f"less {less}, %")},

@@ -84,8 +84,8 @@ def leaderboard(
             hint = did_you_mean(name, truth_names())
             raise InvalidInput("tables", "must be a list of names of truth tables", repr(name), hint)
     standings: list[Standing] = []
-    unlisted: dict[str, object] = {point.name: point for point in entry_points(group="tagalong.estimators")}
-    unlisted |= estimators or {}
+    own_estimators: dict[str, object] = {point.name: point for point in entry_points(group="tagalong.estimators")}
+    own_estimators |= estimators or {}
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
         seed_count = min(seeds, table.seeds)
@@ -94,7 +94,7 @@ def leaderboard(
         for seed in range(seed_count):
             for label, estimate in table_estimates(table, seed):
                 by_estimator.setdefault(label, []).append((estimate, table))
-        by_estimator |= _measure_estimators(table, unlisted, seed_count)
+        by_estimator |= _measure_estimators(table, own_estimators, seed_count)
         if table.seeds > 1:
             by_estimator["truth, half the seeds"] = [halves_of_truth(table, seed) for seed in range(seed_count)]
         standings += [_score(label, name, judged, possible) for label, judged in by_estimator.items()]
@@ -167,12 +167,12 @@ def average(standings: Sequence[Standing]) -> list[Standing]:
     tables = {standing.table for standing in standings}
     means = []
     for name in dict.fromkeys(standing.estimator for standing in standings):
-        mine = [standing for standing in standings if standing.estimator == name]
-        if {standing.table for standing in mine} == tables:
-            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0).tolist()
-            budgets = set.intersection(*(set(standing.changes) for standing in mine))
-            changes = {k: float(np.mean([standing.changes[k] for standing in mine])) for k in sorted(budgets)}
-            seeds = min(standing.seeds for standing in mine)
+        rows = [standing for standing in standings if standing.estimator == name]
+        if {row.table for row in rows} == tables:
+            pairs, marginal, cost = np.mean([(row.pairs, row.marginal, row.cost) for row in rows], axis=0).tolist()
+            budgets = set.intersection(*(set(row.changes) for row in rows))
+            changes = {k: float(np.mean([row.changes[k] for row in rows])) for k in sorted(budgets)}
+            seeds = min(row.seeds for row in rows)
             means.append(Standing(name, "all tables", pairs, marginal, changes, cost, seeds))
     return means
 
@@ -344,7 +344,9 @@ def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: 
         )
         affinity = trained.affinity
         assert affinity is not None
-        passes = 3 * len(problem.names) + 1
+        # A backward pass costs two forward passes, so a training step costs three. A measured step costs one forward
+        # pass for all tasks, and for each task a backward pass and a lookahead.
+        passes = 1 + 3 * len(problem.names)
         return Estimate(affinity.mean, passes / 3 * len(affinity.steps) / trained.steps)
     gains, cost = estimator(problem, seed)
     n = len(table.tasks)

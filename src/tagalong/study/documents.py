@@ -1,0 +1,111 @@
+"""The files of a run: the entries of each that are read again, and what they must be."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
+
+from tagalong.documents import Document
+from tagalong.files import DocumentError
+from tagalong.group import Group, Grouping
+
+from .learning import LateNetworks
+from .records import Label, ProblemInfo, Record, check_served, read_label_key
+
+TRAIN_AGAIN = "run the study again, which trains only what is missing"
+LabelKey = Annotated[Label, BeforeValidator(read_label_key)]
+NETWORKS_FOLDER, NETWORKS_NAME = "networks", "networks.json"
+FileName = Annotated[str, Field(pattern=r"^[^/\\\\]+$")]  # in the same folder
+Count = Annotated[int, Field(ge=0)]
+NumberOrNull = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+
+
+class ResultsFileError(DocumentError):
+    """Raised if a file does not contain valid results."""
+
+
+class NetworksFileError(DocumentError):
+    """Raised if a folder does not contain valid networks of a run."""
+
+
+class SettingsFile(Document):
+    """`settings.json`: what was studied, by whom and how. Most of it is only shown."""
+
+    class Problem(BaseModel):
+        name: str
+        fingerprint: str
+
+    kind = "tagalong-run"
+    hint = "choose another folder, or remove it"
+    problem: Problem
+
+
+class GroupingsFile(Document):
+    """`groupings.json`: the groups that each method chose."""
+
+    class Entry(BaseModel):
+        method: str
+        budget: int | None
+        grouping: Annotated[
+            Grouping | None, PlainValidator(lambda found: None if found is None else Grouping.from_document(found))
+        ]
+
+    kind = "tagalong-groupings"
+    error = ResultsFileError
+    hint = "run the study again"
+    groupings: list[Entry]
+
+
+class ResultsFile(Document):
+    """`results.json`: all records and what a verdict needs. The table and the verdict in the file are not read."""
+
+    class Settings(BaseModel, extra="allow"):
+        price_per_hour: float | None = None
+        confirming_seeds: list[Count] = []
+        diverged_seeds: list[Count] = []
+
+    class Learning(BaseModel):
+        p_values: dict[str, float]
+        late: dict[LabelKey, LateNetworks]
+
+    kind = "tagalong-results"
+    error = ResultsFileError
+    hint = "run the study again"
+    problem: ProblemInfo
+    settings: Settings
+    noise: dict[Literal["recipe", "networks", "copies", "networks_from_copies"], dict[LabelKey, NumberOrNull]]
+    learning: Learning
+    records: Annotated[list[Record], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_tasks(self) -> ResultsFile:
+        tasks = set(self.problem.tasks)
+        for number, record in enumerate(self.records):
+            if record.groups:
+                check_served(record.groups, tasks)
+            if not tasks == record.val.keys() == record.test.keys():
+                raise ValueError(f"records[{number}] must have scores of {', '.join(self.problem.tasks)}")
+        if unknown := self.learning.p_values.keys() - tasks:
+            raise ValueError(f"learning.p_values must only have tasks of the problem, found {', '.join(unknown)}")
+        return self
+
+
+class NetworksFile(Document):
+    """`networks/networks.json`: the trained networks that a run recommends; their weights are in files beside it."""
+
+    class Files(BaseModel):
+        weights: FileName
+        layers: FileName | dict[str, Any]
+
+    kind = "tagalong-networks"
+    format_version = 3
+    error = NetworksFileError
+    hint = TRAIN_AGAIN
+    seed: Count
+    tasks: Annotated[list[Any], Field(min_length=1)]
+    groups: tuple[Group, ...]
+    networks: list[Files]
+    table: dict[str, Any] | None
+    checksums: dict[str, str]
