@@ -187,7 +187,7 @@ def test_half_precision_parameters_are_stepped_by_the_optimizer_itself(kind: typ
 
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_chunks_smaller_than_tensors_change_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagalong.measure.step_rules.CHUNK_SIZE", chunk)
+    monkeypatch.setattr("tagalong.measure.steps.CHUNK_SIZE", chunk)
     for settings in variants(AdamW):
         parameters = parameters_for(AdamW)
         optimizer = AdamW(parameters, **settings)

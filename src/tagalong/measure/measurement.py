@@ -32,11 +32,10 @@ from .distributed import (
     raise_on_all_ranks,
 )
 from .estimators import Observed
-from .gradients import GradientSum, TaskGradients, gradients_fit
+from .gradients import GradientSum, TaskGradients
 from .history import HostCopy, Reading
 from .observation import StepContext, observe
 from .setup import Setup
-from .step_rules import ParameterSlice
 
 
 class Measurement:
@@ -86,7 +85,7 @@ class Measurement:
     def run(self) -> Reading | None:
         """Returns the affinities of this step, or None if there is no loss to measure."""
         replayables = [self._main] if self._held_out is None else [self._main, self._held_out]
-        agreed, own = self._agree_on_losses(replayables)
+        agreed = self._agree_on_losses(replayables)
         main, target_losses = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, target_losses.values, strict=True) if np.isfinite(v)]
@@ -97,7 +96,7 @@ class Measurement:
             raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.restore_end()
             self._warn_about_unprotected_modules()
-        context = self._context(main, target_losses, sources, targets, own)
+        context = self._context(main, target_losses, sources, targets)
         if not context.sources or not context.targets:
             return None
         observed = observe(context, self._setup.needs)
@@ -115,23 +114,16 @@ class Measurement:
             self.notes += _rounding_notes(context.before, observed.after, probed, self._loss_precision())
         return self._reading(context, observed, main, target_losses)
 
-    def _agree_on_losses(
-        self, replayables: Sequence[ReplayableClosure]
-    ) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and the gradients if computing them has already started."""
+    def _agree_on_losses(self, replayables: Sequence[ReplayableClosure]) -> list[AgreedLosses]:
+        """Returns the losses averaged over ranks."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
-        arriving = [HostCopy(found) for found in values]
-        own = self._start_gradients() if self._may_start_early() else None
-        found = [
-            LocalLosses(s.losses, v, a.to_numpy().tolist())
-            for s, v, a in zip(replayables, values, arriving, strict=True)
-        ]
+        local = [LocalLosses(s.losses, v, v.tolist()) for s, v in zip(replayables, values, strict=True)]
         problems = [
-            p
-            for replayable, here in zip(replayables, found, strict=True)
-            for p in self._closure_problems(replayable, here.numbers)
+            problem
+            for replayable, losses in zip(replayables, local, strict=True)
+            for problem in self._closure_problems(replayable, losses.numbers)
         ]
-        return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
+        return agree_on_losses(local, self._tasks, problems, self._call, self._replicas)
 
     def _reading(
         self, context: StepContext, observed: Observed, main: AgreedLosses, target_losses: AgreedLosses
@@ -158,25 +150,6 @@ class Measurement:
         touched = context.gradients.touched
         return {task: {number[id(self._parameters[i])] for i in indices} for task, indices in touched.items()}
 
-    def _may_start_early(self) -> bool:
-        """Whether to start computing the first gradient before the losses are known, even though they may be NaN."""
-        on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
-        simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
-        return on_cuda and simple and not self._verify
-
-    def _gradients_fit(self, tasks: int) -> bool:
-        rows = tasks * (2 if self._held_out else 1)
-        return gradients_fit(self._parameters, rows, self._setup.gradient_memory)
-
-    def _start_gradients(self) -> TaskGradients:
-        """Starts computing the first source's gradient, and returns the gradients of the closure's losses."""
-        own = self._source_gradients(None)
-        given = [t for t in self._tasks if t in self._main.losses.losses]
-        streamed = not self._setup.needs_target_gradients
-        if given and (streamed or self._gradients_fit(len(given))):
-            own.start_gradient(self._choose(given)[0], weighted=streamed)
-        return own
-
     def _closure_problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
         read, what, looked_at = replayable.losses, replayable.what, replayable is (self._held_out or self._main)
         yield from read.problems
@@ -196,12 +169,12 @@ class Measurement:
         target_losses: AgreedLosses,
         present: list[str],
         targets: list[str],
-        own: TaskGradients | None,
     ) -> StepContext:
         chosen = list(self._choose(present))
         targets = list(self._choose_targets(targets, chosen))
         steps = self._setup.steps(self._parameters)
-        own = own or self._source_gradients(main)
+        weights = self._setup.task_weights(self._tasks)
+        own = self._gradients(self._main, main, weights=weights, capture=self.capture)
         replayable = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
         share = target_losses.share[at]
@@ -239,19 +212,12 @@ class Measurement:
         """Whether to sum n² slopes over ranks instead of n held-out gradients, which only cosines need."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
-    def _source_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
-        weights = self._setup.task_weights(self._tasks)
-        return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
-
-    def _gradients(self, replayable: ReplayableClosure, agreed: AgreedLosses | None, **options: Any) -> TaskGradients:
-        losses = replayable.losses.losses if agreed is None else agreed.losses.losses
+    def _gradients(self, replayable: ReplayableClosure, agreed: AgreedLosses, **options: Any) -> TaskGradients:
         return TaskGradients(
-            replayable.differentiable_losses(losses),
+            replayable.differentiable_losses(agreed.losses.losses),
             self._parameters,
             scale=self._setup.scale(),
-            shares=None
-            if agreed is None or self._replicas.alone
-            else dict(zip(self._tasks, agreed.share, strict=True)),
+            shares=None if self._replicas.alone else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
             needs_communication=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
             guard=replayable.differentiate_at_end,
@@ -355,11 +321,11 @@ def _total_notes(tasks: Sequence[str]) -> Iterable[str]:
 
 def _has_nonzero_step(context: StepContext) -> bool:
     """Whether the step on any source is nonzero."""
-    pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
+    indices = range(len(context.parameters))
     for task in context.sources:
         step = [torch.zeros_like(p) for p in context.parameters]
         origin = [p.data for p in context.parameters]
-        context.steps.add(step, pieces, context.gradients.gradient(task, weighted=True), origin)
+        context.steps.add(step, indices, context.gradients.gradient(task, weighted=True), origin)
         if any(bool(s.any()) for s in step):
             return True
     return False

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .estimators import Observed, Quantity
-from .gradients import ParameterBlock, TaskGradients, gradient_matrices, plan_blocks
+from .gradients import Gradient, TaskGradients, gradient_rows, parameter_blocks
 from .isolation import copy_tensors
-from .step_rules import ParameterSlice
 from .steps import Steps
-
-Gradient = list[Tensor | None]  # by parameter, None where the task does not use it
 
 PROBED_SOURCES = 3
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
@@ -67,43 +64,48 @@ class StepContext:
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
     observed = Observed(context.before)
-    kept_gradients: list[tuple[ParameterBlock, _GradientRows]] = []
+    kept = None
     if needs - {"after"}:
-        kept_gradients = _compute_inner_products(context, needs, observed)
+        kept = _compute_inner_products(context, needs, observed)
     if "after" in needs:
-        observed.after = _lookahead(context, kept_gradients)
+        observed.after = _lookahead(context, kept)
     return observed
 
 
 @dataclass
-class _GradientRows:
-    """The gradients of the sources and targets on one block.
+class _GradientBlock:
+    """The gradients with respect to some of the shared parameters, as one matrix [tasks, elements] per parameter.
 
     Attributes:
+        indices: The indices of the parameters.
         sources: The gradients of the sources.
         targets: The gradients of the targets.
         centering: The gradients whose mean is subtracted from those of the sources, starting with the sources.
     """
 
-    sources: Tensor
-    targets: Tensor
-    centering: Tensor
+    indices: list[int]
+    sources: list[Tensor]
+    targets: list[Tensor]
+    centering: list[Tensor]
 
 
 def _compute_inner_products(
     context: StepContext, needs: frozenset[Quantity], observed: Observed
-) -> list[tuple[ParameterBlock, _GradientRows]]:
+) -> _GradientBlock | None:
     """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
     of_sources = _source_rows(context, needs)
     rows = len(of_sources) + len(context.targets) if context.held_out else len(of_sources)
-    blocks, fit_together = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
+    blocks = parameter_blocks(context.parameters, rows, context.gradient_memory, context.steps)
     sums = _InnerProducts(context, needs)
-    together = _gradient_rows(context, of_sources, blocks, whole=True) if fit_together else []
-    for k, block in enumerate(blocks):
-        # If they do not fit, the gradients of each block are freed before those of the next one are computed.
-        sums.add(block, together[k] if fit_together else _gradient_rows(context, of_sources, [block], whole=False)[0])
+    for indices in blocks:
+        block = _gradient_block(context, of_sources, indices)
+        sums.add(block)
+        if len(blocks) == 1:
+            sums.write(observed)
+            return block
+        del block  # frees these gradients before those of the next block are computed
     sums.write(observed)
-    return list(zip(blocks, together, strict=True)) if fit_together else []
+    return None
 
 
 def _source_rows(context: StepContext, needs: frozenset[Quantity]) -> list[str]:
@@ -113,62 +115,52 @@ def _source_rows(context: StepContext, needs: frozenset[Quantity]) -> list[str]:
     return list(dict.fromkeys([*context.sources, *(context.present if "centered_inner" in needs else ())]))
 
 
-def _gradient_rows(
-    context: StepContext, of_sources: Sequence[str], blocks: Sequence[ParameterBlock], *, whole: bool
-) -> list[_GradientRows]:
-    matrices = gradient_matrices(context.gradients, of_sources, blocks, context.parameters, whole=whole)
-    n = len(context.sources)
+def _gradient_block(context: StepContext, of_sources: Sequence[str], indices: list[int]) -> _GradientBlock:
+    rows = gradient_rows(context.gradients, of_sources, context.parameters, indices)
+    sources = [matrix[: len(context.sources)] for matrix in rows]
     if context.held_out:
-        targets = gradient_matrices(
-            context.target_gradients,
-            context.targets,
-            blocks,
-            context.parameters,
-            whole=whole,
-            local_only=context.own_targets,
-        )
-        return [_GradientRows(m[:n], t, m) for m, t in zip(matrices, targets, strict=True)]
-    of_targets = [of_sources.index(t) for t in context.targets]
-    same = of_targets == list(range(len(of_sources)))
-    return [_GradientRows(m[:n], m if same else m[of_targets], m) for m in matrices]
+        gradients, local = context.target_gradients, context.own_targets
+        targets = gradient_rows(gradients, context.targets, context.parameters, indices, local=local)
+        return _GradientBlock(indices, sources, targets, rows)
+    order = [of_sources.index(task) for task in context.targets]
+    targets = rows if order == list(range(len(of_sources))) else [matrix[order] for matrix in rows]
+    return _GradientBlock(indices, sources, targets, rows)
 
 
 class _InnerProducts:
-    """Sums the inner products of gradients and steps over blocks."""
+    """Sums the inner products of gradients and steps over parameters."""
 
     def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
         self._context = context
         self._needs = needs
-        self._slopes: Tensor | float = 0.0
-        self._gram: Tensor | float = 0.0
-        self._grams: dict[str, list[Tensor]] = {}
+        self._sums: dict[str, list[Tensor]] = {}
 
-    def add(self, block: ParameterBlock, rows: _GradientRows) -> None:
-        home = self._context.before
+    def add(self, block: _GradientBlock) -> None:
         if "slopes" in self._needs:
-            self._slopes = self._slopes + _slopes(self._context, block, rows).to(home)
-        if "gram" in self._needs:
-            own = rows.sources if self._context.held_out else rows.targets
-            self._gram = self._gram + (own @ own.T).to(home.device)
-        for quantity, width in (("inner", block.size), ("kernel_inner", block.kernels)):
-            if quantity in self._needs:
-                s, t = rows.sources[:, :width], rows.targets[:, :width]
-                squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (s, t))
-                self._add_products(quantity, s @ t.T, *squares)
-        if "centered_inner" in self._needs:
-            self._add_products("centered_inner", *_gram_matrices(rows))
+            self._add("slopes", _slopes(self._context, block))
+        for index, *matrices in zip(block.indices, block.sources, block.targets, block.centering, strict=True):
+            sources, targets, centering = matrices
+            if "gram" in self._needs:
+                own = sources if self._context.held_out else targets
+                self._add("gram", own @ own.T)
+            for quantity in ("inner", "kernel_inner"):
+                if quantity in self._needs and (quantity == "inner" or self._context.parameters[index].dim() > 1):
+                    squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (sources, targets))
+                    self._add(quantity, sources @ targets.T, *squares)
+            if "centered_inner" in self._needs:
+                of_sources, of_targets = (x @ x.T for x in (centering, targets))
+                self._add("centered_inner", centering @ targets.T, of_sources, of_targets)
 
-    def _add_products(self, quantity: str, *products: Tensor) -> None:
-        new = [part.to(self._context.before) for part in products]
-        old = self._grams.get(quantity)
-        self._grams[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
+    def _add(self, quantity: str, *products: Tensor) -> None:
+        new = [part.to(self._context.before.device) for part in products]
+        old = self._sums.get(quantity)
+        self._sums[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
 
     def write(self, observed: Observed) -> None:
-        if isinstance(self._slopes, Tensor):
-            observed.slopes = self._slopes
-        if isinstance(self._gram, Tensor):
-            observed.gram = self._gram
-        for quantity, parts in self._grams.items():
+        for quantity, parts in self._sums.items():
+            if quantity in ("slopes", "gram"):
+                setattr(observed, quantity, parts[0])
+                continue
             compute = _centered_cosines if quantity == "centered_inner" else _cosines
             found = compute(*parts)[: len(self._context.sources)]
             if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
@@ -179,14 +171,6 @@ class _InnerProducts:
 def _cosines(inner: Tensor, squared_source_norms: Tensor, squared_target_norms: Tensor) -> Tensor:
     """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(squared_source_norms.sqrt(), squared_target_norms.sqrt())
-
-
-def _gram_matrices(rows: _GradientRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the inner products of sources and targets, of sources, and of targets."""
-    inner = rows.centering @ rows.targets.T
-    if rows.targets is rows.centering:
-        return inner, inner, inner
-    return inner, rows.centering @ rows.centering.T, rows.targets @ rows.targets.T
 
 
 def _centered_cosines(inner: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
@@ -209,75 +193,61 @@ def _centered(gram: Tensor) -> Tensor:
     return gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
 
 
-def _slopes(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Tensor:
+def _slopes(context: StepContext, block: _GradientBlock) -> Tensor:
     """Returns ⟨g_j, −Δθ_i⟩ on one block."""
-    factor = context.steps.slope(block.pieces)
+    factor = context.steps.slope(block.indices)
     if factor is None:
-        gradients = _block_gradients(context, block, rows)
-        return -torch.stack([rows.targets @ step for step in _flat_steps(context, block, gradients)])
-    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so a single matrix product suffices.
-    gram = rows.sources @ rows.targets.T
+        rows = range(len(context.sources) + context.null)
+        steps = (_step(context, block.indices, _row_gradient(context, block, row)) for row in rows)
+        return torch.stack([torch.stack(_effects(context, block, step)).sum(0) for step in steps])
+    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
     weights = [context.gradients.weight(task) for task in context.sources]
+    products = [(s @ t.T).to(context.before.device) for s, t in zip(block.sources, block.targets, strict=True)]
+    gram = torch.stack(products).sum(0)
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
     if context.steps.idle:
         return scaled
-    zero: Gradient = [torch.zeros_like(p) for p in block.select(context.parameters)]
-    null_step = next(_flat_steps(context, block, iter([zero])))
-    pairs = zip(rows.targets.split(list(block.sizes), dim=1), null_step.split(list(block.sizes)), strict=True)
-    null_parts = torch.stack([-(target @ step) for target, step in pairs])  # [slices, targets]
-    used = [[p.index in context.gradients.touched[task] for p in block.pieces] for task in context.sources]
+    null_step = _step(context, block.indices, _row_gradient(context, block, len(context.sources)))
+    null_parts = torch.stack(_effects(context, block, null_step))  # [parameters, targets]
+    used = [[index in context.gradients.touched[task] for index in block.indices] for task in context.sources]
     slopes = scaled + torch.tensor(used).to(null_parts) @ null_parts
     return torch.cat([slopes, null_parts.sum(0, keepdim=True)]) if context.null else slopes
 
 
-def _flat_steps(context: StepContext, block: ParameterBlock, gradients: Iterator[Gradient]) -> Iterator[Tensor]:
-    """Yields the step on each gradient as a flat tensor, which is overwritten by the next step."""
-    parameters = block.select([p.data for p in context.parameters])
-    step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
-    out = block.split_row(step, context.parameters)
-    for gradient in gradients:
-        moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
-        step.zero_()
-        context.steps.add(moved, block.pieces, gradient, parameters)
-        if moved is not out:
-            torch._foreach_copy_(out, moved)
-        yield step
+def _step(context: StepContext, indices: Sequence[int], gradient: Gradient) -> list[Tensor]:
+    origin = [context.parameters[i].data for i in indices]
+    step = [torch.zeros_like(p) for p in origin]
+    context.steps.add(step, indices, gradient, origin)
+    return step
 
 
-def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bool:
-    return any(p.dtype != block.dtype for p in parameters)
+def _effects(context: StepContext, block: _GradientBlock, step: Sequence[Tensor]) -> list[Tensor]:
+    """Returns ⟨g_j, −Δθ⟩ for each parameter, over the targets j."""
+    rows = zip(block.targets, step, strict=True)
+    return [-(matrix @ part.reshape(-1).to(matrix.dtype)).to(context.before.device) for matrix, part in rows]
 
 
-def _block_gradients(context: StepContext, block: ParameterBlock, rows: _GradientRows) -> Iterator[Gradient]:
-    for row in range(len(context.sources)):
-        yield _row_gradient(context, block, rows, row)
-    if context.null:
-        yield [torch.zeros_like(p) for p in block.select(context.parameters)]
-
-
-def _row_gradient(context: StepContext, block: ParameterBlock, rows: _GradientRows, row: int) -> Gradient:
-    """Returns a source's weighted gradient on one block, with None for parameters that it does not use."""
-    weight = context.gradients.weight(context.sources[row])
-    touched = context.gradients.touched[context.sources[row]]
-    values = rows.sources[row]
-    if isinstance(weight, Tensor) or weight != 1.0:
-        values = values * weight
-    views = block.split_row(values, context.parameters)
+def _row_gradient(context: StepContext, block: _GradientBlock, row: int) -> Gradient:
+    """Returns a source's weighted gradient on one block, or zeros for the null step."""
+    parameters = [context.parameters[i] for i in block.indices]
+    if row == len(context.sources):
+        return [torch.zeros_like(p) for p in parameters]
+    task = context.sources[row]
+    weight, touched = context.gradients.weight(task), context.gradients.touched[task]
     return [
-        view.to(context.parameters[piece.index].dtype) if piece.index in touched else None
-        for piece, view in zip(block.pieces, views, strict=True)
+        (matrix[row] * weight).view(p.shape).to(p.dtype) if index in touched else None
+        for index, matrix, p in zip(block.indices, block.sources, parameters, strict=True)
     ]
 
 
-def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]) -> Tensor:
+def _lookahead(context: StepContext, kept: _GradientBlock | None) -> Tensor:
     """Returns L_j(θ + Δθ_i), by moving the parameters in place and replaying the closure."""
     values = [p.data for p in context.parameters]
     saved = copy_tensors(values)
-    pieces = [ParameterSlice(i) for i in range(len(values))]
     found, probed = [], []
     try:
         for row in range(len(context.sources) + context.null):
-            context.steps.add(values, pieces, _source_gradient(context, row, kept_gradients), saved)
+            context.steps.add(values, range(len(values)), _source_gradient(context, row, kept), saved)
             found.append(context.replay_targets())
             if context.probe and row < min(PROBED_SOURCES, len(context.sources)):
                 for weight in (2.0, 3.0):  # from θ + Δθ to θ − Δθ, and from there to θ + 2Δθ
@@ -290,16 +260,9 @@ def _lookahead(context: StepContext, kept_gradients: Sequence[tuple[ParameterBlo
     return torch.stack(found)
 
 
-def _source_gradient(
-    context: StepContext, row: int, kept_gradients: Sequence[tuple[ParameterBlock, _GradientRows]]
-) -> Gradient:
+def _source_gradient(context: StepContext, row: int, kept: _GradientBlock | None) -> Gradient:
+    if kept is not None:
+        return _row_gradient(context, kept, row)
     if row == len(context.sources):
         return [torch.zeros_like(p) for p in context.parameters]
-    task = context.sources[row]
-    if not kept_gradients:
-        return context.gradients.gradient(task, weighted=True)
-    gradient: dict[int, Tensor | None] = {}
-    for block, rows in kept_gradients:
-        parts = zip(block.pieces, _row_gradient(context, block, rows, row), strict=True)
-        gradient.update({piece.index: part for piece, part in parts})
-    return [gradient[i] for i in range(len(context.parameters))]
+    return context.gradients.gradient(context.sources[row], weighted=True)

@@ -1,21 +1,26 @@
-"""The steps that the user's optimizers would take on one task's gradient, and checks of these optimizers."""
+"""The steps that optimizers would take on one task's gradient: formulas for SGD and Adam, copies of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from tagalong.errors import InvalidInput
 
-from .step_rules import AdamRule, GenericRule, ParameterSlice, SgdRule, StepRule
-
-_EXACT_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
+FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
+CHUNK_SIZE = 1 << 22  # elements, which bounds the memory for temporaries without many more kernel launches
 # The wrappers of these packages do not change steps; those of others may.
-_WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
 class Steps:
@@ -23,8 +28,11 @@ class Steps:
 
     As in training, parameters that no optimizer owns do not move, nor do those that the task does not use.
 
+    Args:
+        rules: The rules, with the indices of the parameters that they move.
+        learning_rates: The learning rates, as far as they are known.
+
     Attributes:
-        elementwise: Whether steps can be computed on slices of tensors.
         separable: Whether each tensor's step depends only on that tensor.
         idle: Whether a zero gradient leaves the parameters unchanged.
         moves: Whether any learning rate is nonzero, or unknown.
@@ -32,10 +40,8 @@ class Steps:
     """
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
-        self._rules = rules
         self._rule_of = {index: rule for rule, indices in rules.items() for index in indices}
         self._learning_rates = sorted(set(learning_rates))
-        self.elementwise = all(rule.elementwise for rule in rules)
         self.separable = all(rule.separable for rule in rules)
         self.idle = all(rule.idle for rule in rules)
         self.moves = not self._learning_rates or any(self._learning_rates)
@@ -51,16 +57,16 @@ class Steps:
             )
         return self._learning_rates[0]
 
-    def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
-        """Returns c if the step on a gradient g equals the step on zero plus c·g for all `pieces`, otherwise None."""
-        rules = [self._rule_of.get(piece.index) for piece in pieces]
-        slopes = {None if rule is None else rule.slope(piece) for rule, piece in zip(rules, pieces, strict=True)}
+    def slope(self, indices: Sequence[int]) -> float | None:
+        """Returns c if the step on a gradient g equals the step on zero plus c·g for these parameters, else None."""
+        rules = {index: self._rule_of.get(index) for index in indices}
+        slopes = {None if rule is None else rule.slope(index) for index, rule in rules.items()}
         return slopes.pop() if len(slopes) == 1 else None
 
     def add(
         self,
         out: Sequence[Tensor],
-        pieces: Sequence[ParameterSlice],
+        indices: Sequence[int],
         gradients: Sequence[Tensor | None],
         origin: Sequence[Tensor],
     ) -> None:
@@ -68,14 +74,218 @@ class Steps:
 
         Where the gradient is None, the task does not use the parameter, so that it does not move, not even by momentum.
         """
-        for rule in self._rules:
-            mine = [
-                (target, piece, gradient, start)
-                for target, piece, gradient, start in zip(out, pieces, gradients, origin, strict=True)
-                if gradient is not None and self._rule_of.get(piece.index) is rule
-            ]
-            if mine:
-                rule.add(*map(list, zip(*mine, strict=True)))
+        rows: dict[StepRule, list[tuple[Tensor, int, Tensor, Tensor]]] = {}
+        for target, index, gradient, start in zip(out, indices, gradients, origin, strict=True):
+            if gradient is not None and index in self._rule_of:
+                rows.setdefault(self._rule_of[index], []).append((target, index, gradient, start))
+        for rule, moved in rows.items():
+            rule.add(*map(list, zip(*moved, strict=True)))
+
+
+class StepRule(ABC):
+    """The step Δθ that some of the shared parameters would take on one task's gradient.
+
+    A rule is created for a single measured step and reads the optimizer's settings and state only once.
+
+    Attributes:
+        separable: Whether each tensor's step depends only on that tensor.
+        idle: Whether a zero gradient leaves the parameters unchanged (no momentum, no weight decay).
+        state_bytes: The size of what each step copies, in bytes.
+    """
+
+    separable = True
+    idle = False
+    state_bytes = 0
+
+    def slope(self, index: int) -> float | None:
+        """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
+        return None
+
+    @abstractmethod
+    def add(
+        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+    ) -> None:
+        """Adds the step on `gradients`, starting from `origin` (the values of these parameters), to `out`.
+
+        If `out` contains the parameters, it ends up with the parameters after the step. If `out` contains zeros, it
+        ends up with the step itself. No other tensor is modified.
+        """
+
+
+class SgdRule(StepRule):
+    """The step of `torch.optim.SGD`, including momentum, dampening, Nesterov momentum, weight decay and maximization.
+
+    Let d = ±g + λθ, and let m be the momentum buffer. The new buffer is μm + (1 − τ)d (or d at the first step). The
+    direction is the new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is
+    needed. With only a learning rate, it is −η g, the lookahead step of the paper's equation 1.
+    """
+
+    def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
+        self._lr, self._momentum = float(group["lr"]), float(group.get("momentum", 0.0))
+        self._dampening, self._decay = float(group.get("dampening", 0.0)), float(group.get("weight_decay", 0.0))
+        self._sign = -1.0 if group.get("maximize") else 1.0
+        self._nesterov = bool(group.get("nesterov"))
+        buffers = {index: state.get("momentum_buffer") for index, state in states.items() if self._momentum}
+        self._buffers = {index: buffer for index, buffer in buffers.items() if buffer is not None}
+        self.idle = not self._momentum and not self._decay
+
+    def slope(self, index: int) -> float | None:
+        return -self._lr * self._coefficients(index in self._buffers)[0] * self._sign
+
+    def _coefficients(self, has_buffer: bool) -> tuple[float, float]:
+        """Returns the coefficients of d and m in the step direction."""
+        fresh = 1.0 - self._dampening if has_buffer else 1.0
+        if self._nesterov:
+            return 1.0 + self._momentum * fresh, self._momentum**2
+        return fresh, self._momentum
+
+    def add(
+        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+    ) -> None:
+        for has_buffer in (False, True):
+            chosen = [k for k, index in enumerate(indices) if (index in self._buffers) == has_buffer]
+            if not chosen:
+                continue
+            moved = [out[k] for k in chosen]
+            on_d, on_m = self._coefficients(has_buffer)
+            torch._foreach_add_(moved, [gradients[k] for k in chosen], alpha=-self._lr * on_d * self._sign)
+            if self._decay:
+                torch._foreach_add_(moved, [origin[k] for k in chosen], alpha=-self._lr * on_d * self._decay)
+            if has_buffer:
+                torch._foreach_add_(moved, [self._buffers[indices[k]] for k in chosen], alpha=-self._lr * on_m)
+
+
+class AdamRule(StepRule):
+    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay."""
+
+    def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
+        self._group, self._decoupled = group, decoupled
+        self._states = {index: state for index, state in states.items() if "exp_avg" in state}
+        # Counts on a device are read in one transfer.
+        counts = [torch.as_tensor(s["step"], dtype=torch.float32).reshape(()) for s in self._states.values()]
+        self._steps = dict(zip(self._states, torch.stack(counts).tolist() if counts else (), strict=True))
+
+    def add(
+        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+    ) -> None:
+        ends = accumulate(g.numel() for g in gradients)
+        rows = zip(ends, out, indices, gradients, origin, strict=True)
+        for _, chunk in groupby(rows, key=lambda row: row[0] // CHUNK_SIZE):
+            self._add(*map(list, list(zip(*chunk, strict=True))[1:]))
+
+    def _add(self, out: list[Tensor], indices: list[int], g: list[Tensor], origin: list[Tensor]) -> None:
+        group, (beta1, beta2) = self._group, map(float, self._group["betas"])
+        lr, decay = float(group["lr"]), float(group["weight_decay"])
+        counts = [self._steps.get(index, 0.0) + 1.0 for index in indices]
+        if group["maximize"]:
+            g = list(torch._foreach_neg(g))
+        if decay and not self._decoupled:
+            g = list(torch._foreach_add(g, origin, alpha=decay))
+
+        moment = list(torch._foreach_mul(g, 1.0 - beta1))
+        torch._foreach_add_(moment, self._state("exp_avg", indices, g), alpha=beta1)
+        square = list(torch._foreach_mul(g, g))
+        torch._foreach_mul_(square, 1.0 - beta2)
+        torch._foreach_add_(square, self._state("exp_avg_sq", indices, g), alpha=beta2)
+        if group["amsgrad"]:
+            torch._foreach_maximum_(square, self._state("max_exp_avg_sq", indices, g))
+
+        torch._foreach_sqrt_(square)
+        torch._foreach_div_(square, [(1.0 - beta2**count) ** 0.5 for count in counts])
+        torch._foreach_add_(square, float(group["eps"]))
+        torch._foreach_div_(moment, square)
+        torch._foreach_mul_(moment, [-lr / (1.0 - beta1**count) for count in counts])
+        if decay and self._decoupled:
+            torch._foreach_add_(out, origin, alpha=-lr * decay)
+        torch._foreach_add_(out, moment)
+
+    def _state(self, name: str, indices: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
+        """Returns a part of the state, with zeros for parameters that have had no gradient so far."""
+        rows = zip(indices, like, strict=True)
+        return [self._states[k][name] if k in self._states else torch.zeros_like(g) for k, g in rows]
+
+
+class CopiedOptimizer(StepRule):
+    """Runs the actual optimizer class on copies of the parameters and their state, separately for each task."""
+
+    def __init__(self, optimizer: Optimizer, parameters: Mapping[int, Tensor]) -> None:
+        self._optimizer, self._parameters = optimizer, parameters
+        # Other optimizers may mix tensors (e.g. through a global norm), so they update all of them at once.
+        self.separable = type(optimizer).__module__.startswith("torch.optim")
+        values = [value for p in parameters.values() for value in (p, *(optimizer.state.get(p) or {}).values())]
+        self.state_bytes = sum(value.nbytes for value in values if isinstance(value, Tensor))
+
+    def add(
+        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+    ) -> None:
+        stand_ins = [nn.Parameter(start.detach().clone()) for start in origin]
+        for stand_in, gradient in zip(stand_ins, gradients, strict=True):
+            stand_in.grad = gradient.clone()  # which some optimizers change
+        owners = [self._parameters[index] for index in indices]
+        try:
+            clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
+            with _without_global_hooks():
+                clone.step()
+        except (TypeError, AttributeError) as error:
+            name = type(self._optimizer).__name__
+            raise RuntimeError(
+                f"could not run a step with a copy of `optimizer` ({name}): {error}; use update='sgd'"
+            ) from error
+        for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
+            if target.data_ptr() == owner.data_ptr():
+                target.copy_(stand_in.detach())
+            else:
+                target.add_(stand_in.detach() - start)
+
+
+# Schedulers replace `step`, and a GradScaler sets the next two for fused kernels; a copy must have none of them.
+NOT_COPIED = frozenset({"step", "grad_scale", "found_inf", "param_groups", "state"})
+
+
+def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
+    """Copies an optimizer with its settings and state, restricted to `stand_ins` (by id of the parameter they replace).
+
+    The copy is created without calling `__init__`, as in unpickling, since `__init__` may require unknown arguments.
+    All other attributes of the optimizer are copied too, but hooks are not. References to the parameters and the
+    optimizer are replaced by references to their copies, so that the original cannot be modified.
+    """
+    clone: Optimizer = object.__new__(type(optimizer))
+    groups: list[dict[str, Any]] = []
+    state: defaultdict[Any, Any] = defaultdict(dict)
+    memo: dict[int, Any] = {
+        **stand_ins, id(optimizer): clone, id(optimizer.param_groups): groups, id(optimizer.state): state
+    }  # fmt: skip
+    for group in optimizer.param_groups:
+        members = [stand_ins[id(p)] for p in group["params"] if id(p) in stand_ins]
+        if members:
+            settings = {k: copy.deepcopy(v, memo) for k, v in group.items() if k not in ("params", "param_names")}
+            groups.append({**settings, "params": members})
+    for key, value in optimizer.state.items():
+        if not isinstance(key, Tensor):
+            state[key] = copy.deepcopy(value, memo)
+        elif value and id(key) in stand_ins:
+            state[stand_ins[id(key)]] = copy.deepcopy(value, memo)
+    attributes = {
+        name: copy.deepcopy(value, memo)
+        for name, value in vars(optimizer).items()
+        if name not in NOT_COPIED and not (name.startswith("_optimizer_") and "hooks" in name)
+    }
+    Optimizer.__setstate__(clone, {**attributes, "param_groups": groups, "state": state})
+    return clone
+
+
+@contextmanager
+def _without_global_hooks() -> Iterator[None]:
+    """Disables the global step hooks that users have registered, since no real step is taken."""
+    registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+    saved = [dict(registry) for registry in registries]
+    for registry in registries:
+        registry.clear()
+    try:
+        yield
+    finally:
+        for registry, hooks in zip(registries, saved, strict=True):
+            registry.update(hooks)
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
@@ -98,7 +308,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     for optimizer, group, indices in _owned_groups(parameters, optimizers):
         kind = type(optimizer)
         states = {i: optimizer.state.get(parameters[i]) or {} for i in indices}
-        if kind not in (SGD, Adam, AdamW) or any(parameters[i].dtype not in _EXACT_DTYPES for i in indices):
+        if kind not in (SGD, Adam, AdamW) or any(parameters[i].dtype not in FORMULA_DTYPES for i in indices):
             without_formula.setdefault(optimizer, {}).update({i: parameters[i] for i in indices})
         elif kind is SGD:
             rules[SgdRule(group, states)] = indices
@@ -106,7 +316,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
             decoupled = bool(group.get("decoupled_weight_decay", kind is AdamW))
             rules[AdamRule(group, states, decoupled)] = indices
     for optimizer, owned in without_formula.items():
-        rules[GenericRule(optimizer, owned)] = list(owned)
+        rules[CopiedOptimizer(optimizer, owned)] = list(owned)
     return Steps(rules, _learning_rates(parameters, optimizers))
 
 
@@ -136,7 +346,7 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
         return []
     optimizers: list[Any] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     for position, candidate in enumerate(optimizers):
-        while type(candidate).__module__.partition(".")[0] in _WRAPPERS and hasattr(candidate, "optimizer"):
+        while type(candidate).__module__.partition(".")[0] in WRAPPERS and hasattr(candidate, "optimizer"):
             candidate = optimizers[position] = candidate.optimizer
         name = type(candidate).__name__
         if not isinstance(candidate, Optimizer):
