@@ -82,7 +82,7 @@ def checked_early(rank: int, model: DistributedDataParallel, batch: Batch) -> No
 # What cannot be measured, with a part of the error on the first rank and on the second.
 REFUSED: dict[Callable[..., None], tuple[str, str]] = {
     broken: ("must return a dict", "on another rank"),
-    unrepeatable: ("range_iterator", "on another rank"),
+    unrepeatable: ("factors", "on another rank"),
     other_tasks: ("`tasks`", "`tasks`"),
     other_calls: ("numbers of times", "numbers of times"),
     joined: ("unequal numbers", "unequal numbers"),

@@ -94,18 +94,20 @@ def test_relative_losses_are_ratios_per_seed_averaged(runner, reference):
     assert table[frozenset(base)]["a"] == pytest.approx(1.0, rel=1e-12)
 
 
-def test_row_losses_come_from_the_network_that_serves_the_task_even_after_pruning(runner):
-    groups = (Group("ab", "a"), Group("bc", "bc"))
-    jobs = [replace(runner.job(group.trains, 0), lr=lr) for group, lr in zip(groups, (None, 0.001), strict=True)]
+def test_dropped_weights_are_trained_again_bit_for_bit_and_answers_stay(runner, executor):
+    groups = (Group("ab", "a"), Group("bc", "bc"), Group("bc", "c", copy=1))
+    jobs = [replace(runner.group_job(group, 0), lr=lr) for group, lr in zip(groups, (None, 0.001, None), strict=True)]
     record = Record("own", 2, 0, groups, {}, {}, networks=tuple(one.key for one in runner.networks(jobs).values()))
     before, weights = runner.row_losses(record), [runner.weights(key) for key in record.networks]
+    averages = runner.average_scores(groups, record.networks, "val")
     assert list(before) == ["a", "b", "c"]
-    trained = train(runner.problem, jobs[0])
-    np.testing.assert_allclose(before["a"], trained.test["a"].rows, rtol=1e-5)
-    runner.store.prune()
-    # Bit for bit, by the same computation.
+    np.testing.assert_allclose(before["a"], train(runner.problem, jobs[0]).test["a"].rows, rtol=1e-5)
+    runner.drop_weights()
+    assert sorted(runner.store.without_weights(record.networks)) == sorted(record.networks)
     after = runner.row_losses(record)
     assert all(np.array_equal(before[task], after[task]) for task in before)
+    assert runner.average_scores(groups, record.networks, "val") == averages
+    assert len(executor.jobs) == 3, "answers and losses need no weights"
     for key, tensors in zip(record.networks, weights, strict=True):
         assert all((tensors[name] == tensor).all() for name, tensor in runner.weights(key).items())
 
@@ -200,16 +202,17 @@ def test_leftovers_of_killed_trainings_are_removed_once_finished(tmp_path):
     assert [path.name for path in partial.iterdir()] == [f"{other}.pt"], "that one may be needed"
 
 
-def test_an_open_runner_keeps_networks_in_its_folder_and_drops_their_weights_unless_it_fails(tmp_path):
+def test_an_open_runner_keeps_networks_in_its_folder_even_if_it_fails(tmp_path):
     out, job, executor = tmp_path / "new" / "folder", Job(("a",), 0), WatchedExecutor()
     with (
         pytest.raises(KeyboardInterrupt),
         open_runner(small_problem(), out, executor=WatchedExecutor(1), device="cpu") as runner,
     ):
         runner.networks([job, replace(job, rule="uw")])
-    with open_runner(small_problem(), out, executor=executor, device="cpu") as runner:
-        key = runner.networks([job])[job].key
-        assert runner.store.weights(key) is not None
+    for keep in ("all", "recommended"):
+        with open_runner(small_problem(), out, executor=executor, device="cpu", keep=keep) as runner:
+            key = runner.networks([job])[job].key
+            assert runner.store.weights(key) is not None
     assert executor.jobs == []
     with Store(out / "run.sqlite") as store:
         assert store.weights(key) is None

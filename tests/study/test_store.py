@@ -11,7 +11,7 @@ from study_small import small_problem
 from kill_at import FileOperations
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
-from tagalong.study import Store, StoreError
+from tagalong.study import Cost, Store, StoreError
 from tagalong.study.keys import Keys
 from tagalong.study.network_result import pack_result
 
@@ -60,21 +60,21 @@ def test_stored_networks_are_never_replaced_and_unknown_losses_are_read_back_as_
     assert np.isnan(stored[keys[1]].test["b"].loss)
 
 
-def test_prune_drops_weights_of_networks_that_are_not_recommended_and_keeps_rows(tmp_path):
+def test_dropped_weights_can_be_added_again_and_everything_else_stays(tmp_path):
     one, two = Job(("a",), 0), Job(("b",), 0)
+    keys = [KEYS.of(one), KEYS.of(two)]
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(fake(one), fake(two)))
-        store.keep([KEYS.of(one)])
-        assert store.prune() == 1
-        assert store.prune() == 0
-        assert store.weights(KEYS.of(one)) is not None
-        assert store.weights(KEYS.of(two)) is None
-        assert store.losses(KEYS.of(two)) is None
-        assert store.pruned([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
-        assert len(store) == 2
-        store.restore(KEYS.of(two), pack_result(fake(two)))
-        assert store.pruned([KEYS.of(two)]) == []
-        assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
+        store.keep([keys[0]])
+        assert store.drop_weights(keys) == Cost(1, 6, 0.25)
+        assert store.drop_weights(keys) == Cost()
+        assert store.weights(keys[0]) is not None
+        assert store.weights(keys[1]) is None
+        assert store.losses(keys[1])["b"].tolist() == [0, 1, 2, 3]
+        assert store.without_weights(keys) == [keys[1]]
+        store.add_weights({keys[1]: pack_result(fake(two))})
+        assert store.without_weights(keys) == []
+        assert store.batch(keys[1]) == [one, two], "trained together, in this order"
 
 
 def test_more_keys_may_be_read_than_sqlite_takes_at_once(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from watched_executor import WatchedExecutor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
-from tagalong.study import ExternalStudy, Results, Store, Study
+from tagalong.study import Cost, ExternalStudy, Results, Store, Study
 
 
 def test_the_order_of_methods_changes_nothing_but_the_order_of_results(tmp_path):
@@ -27,21 +28,36 @@ def test_the_order_of_methods_changes_nothing_but_the_order_of_results(tmp_path)
     assert [record.method for record in first.records] == ["tag", "random", "optimal", "mtl"]
 
 
-def test_a_later_method_uses_what_an_earlier_run_trained_and_only_recommended_networks_keep_their_weights(tmp_path):
-    first = Study(small_problem(), tmp_path).run(["optimal"], [2], 1)
-    executor = WatchedExecutor()
-    with Store(tmp_path / "run.sqlite") as store:
-        (batch,) = {tuple(store.batch(key)) for key in first.records[0].networks}
-        assert len(store) == len(batch) == 7
-        keys = [key for (key,) in store._connection.execute("SELECT key FROM networks")]
-        kept = {key for key in keys if store.weights(key) is not None}
-    assert kept == {key for record in first.records for key in record.networks}
-    results = Study(small_problem(), tmp_path, executor=executor).run(["hoa", "stl"], [2], 1)
-    # Weights and losses of rows were dropped, so the same batch is trained again, and nothing else.
-    assert set(executor.jobs) == set(batch)
-    assert {label[0] for label in results.noise} == {"hoa", "stl"}
-    with Store(tmp_path / "run.sqlite") as store:
-        assert len(store) == 7
+def test_more_budgets_methods_and_seeds_train_exactly_the_new_networks(tmp_path):
+    def grow(keep):
+        trained = []
+        few, many = ["optimal", "best-of", "stl"], ["optimal", "best-of", "stl", "hoa", "ensemble", "tag", "auto"]
+        for methods, budgets, seeds in (
+            (few, [1, 2], 1),
+            (few, [1, 2, 3], 1),
+            (many, [1, 2, 3], 1),
+            (many, [1, 2, 3], 2),
+        ):
+            executor = WatchedExecutor()
+            study = Study(small_problem(), tmp_path / keep, executor=executor, keep=keep)
+            results = study.run(methods, budgets, seeds, effort=8)
+            # A network whose affinity is measured later is trained once more, with the meter.
+            trained += [job for chunk in executor.chunks if chunk.meter is None for job in chunk.jobs]
+            with Store(tmp_path / keep / "run.sqlite") as store:
+                assert len(store) == len(set(trained))
+        return trained, [replace(record, latency=None, training=Cost(), deciding=Cost()) for record in results.records]
+
+    trained, records = grow("all")
+    assert len(trained) == len(set(trained))
+    trained_again, same_records = grow("recommended")
+    assert len(trained_again) <= 1.3 * len(set(trained)), "only teachers and recommended networks"
+    assert set(trained_again) == set(trained)
+    assert same_records == records
+
+
+def test_what_is_kept_is_checked(tmp_path):
+    with pytest.raises(InvalidInput, match="`keep` must be one of 'all', 'recommended', found 'none'"):
+        Study(small_problem(), tmp_path, keep="none")
 
 
 def test_a_run_writes_its_files(tmp_path):

@@ -122,7 +122,7 @@ def test_students_and_their_teachers_are_kept_and_others_are_restored_bit_for_bi
     problem: Problem, folder: Path
 ) -> None:
     teachers, taught = students(problem)
-    with open_runner(problem, folder, device="cpu") as runner:
+    with open_runner(problem, folder, device="cpu", keep="recommended") as runner:
         results = runner.networks([*teachers, *taught])
         before = {job: runner.weights(result.key) for job, result in results.items()}
         runner.store.keep([results[taught[-1]].key])  # taught by a student of the three, and by one of them

@@ -178,29 +178,27 @@ class Store:
             return None if content is None else unpack_tensors(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """Returns each task's loss on every row, or None if the losses were not kept."""
+        """Returns each task's loss on every row, or None for a network that diverged."""
         with self._reading():
             content = self._value("losses", key)
             tasks = _read_job(json.loads(self._value("definition", key))).tasks
             return None if content is None else unpack_losses(content, tasks, part)
 
-    def pruned(self, keys: Iterable[str]) -> list[str]:
-        """Returns the keys of networks whose weights or losses were dropped.
+    def without_weights(self, keys: Iterable[str]) -> list[str]:
+        """Returns the keys of networks whose weights were dropped. Diverged networks never had any."""
+        condition = "best_epoch >= 0 AND weights IS NULL"
+        return [key for key, dropped in self._select_rows(f"key, {condition}", keys) if dropped]
 
-        Diverged networks are not included, since they never had any weights or losses.
-        """
-        condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
-        return [key for key, is_pruned in self._select_rows(f"key, {condition}", keys) if is_pruned]
-
-    def restore(self, key: str, result: NetworkResult) -> None:
-        """Restores the weights and losses of a pruned network without changing its scores."""
+    def add_weights(self, trained: Mapping[str, NetworkResult]) -> None:
+        """Writes the weights of networks, given by key, whose weights were dropped."""
         with self._connection:
-            self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (result.weights, result.losses, key)
+            self._connection.executemany(
+                "UPDATE networks SET weights = ? WHERE key = ? AND weights IS NULL",
+                [(result.weights, key) for key, result in trained.items()],
             )
 
     def keep(self, keys: Iterable[str]) -> None:
-        """Marks networks, and those that teach them, so that `prune` keeps their weights and losses."""
+        """Marks networks, and those that teach them, so that `drop_weights` keeps their weights."""
         kept: set[str] = set()
         waiting = set(keys)
         while waiting:
@@ -212,28 +210,27 @@ class Store:
         with self._connection:
             self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in sorted(kept)])
 
-    def prune(self) -> int:
-        """Drops the weights and losses of networks that were not marked with `keep`.
-
-        The other columns of these networks are kept.
+    def drop_weights(self, keys: Iterable[str]) -> Cost:
+        """Drops the weights of networks, except for those that were marked with `keep`.
 
         Returns:
-            The number of networks whose weights were dropped.
+            What training these networks again would cost.
         """
+        rows = self._select_rows("key, steps, seconds, kept = 0 AND weights IS NOT NULL", keys)
+        dropped = {key: Cost(1, steps, seconds) for key, steps, seconds, unmarked in rows if unmarked}
         try:
             with self._connection:
-                dropped = self._connection.execute(
-                    "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
-                ).rowcount
+                self._connection.executemany(
+                    "UPDATE networks SET weights = NULL WHERE key = ? AND kept = 0", [(key,) for key in dropped]
+                )
+            with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
+                self._connection.execute("VACUUM")
         except sqlite3.OperationalError as error:
             if not _is_disk_full(error):
                 raise
             damage_logger.warning("%s could not be made smaller, since the disk is full", self.path)
-            return 0
-        if dropped:
-            with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
-                self._connection.execute("VACUUM")
-        return dropped
+            return Cost()
+        return sum(dropped.values(), Cost())
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
@@ -296,7 +293,7 @@ class Store:
     def add_outputs(self, key: str, part: str, outputs: Mapping[str, Tensor]) -> None:
         """Stores the outputs of a network for each task, or keeps its weights if these take less space.
 
-        In either case, the outputs remain known after `prune`.
+        In either case, the outputs remain known after `drop_weights`.
         """
         content = pack_tensors(outputs)
         if len(content) <= len(self._value("weights", key) or b""):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tagalong.errors import InvalidInput
 from tagalong.files import describe_unwritten
@@ -26,7 +26,7 @@ from .run_folder import check_folder, check_no_external_study, write_run_report,
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .training_backend import TrainingRunner, open_runner
+from .training_backend import Keep, TrainingRunner, open_runner
 from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,9 @@ class Study:
             cluster if `ray.init(address="auto")` was called before, otherwise on this machine.
         device: the device to train on, e.g. "cpu" or "cuda". "auto" selects CUDA if it is available.
         progress: an object that receives the number of networks to train and an update whenever one finishes.
+        keep: "all" keeps the weights of every network, so that no later run trains a network again. "recommended" keeps
+            only those of the compared methods and the answers of the others on validation and test rows, and logs what
+            training the others again would cost.
 
     Attributes:
         problem: see above.
@@ -75,7 +78,10 @@ class Study:
         executor: str | Executor = "serial",
         device: str = "auto",
         progress: Progress | None = None,
+        keep: Keep = "all",
     ) -> None:
+        if keep not in get_args(Keep):
+            raise InvalidInput("keep", f"must be one of {', '.join(map(repr, get_args(Keep)))}", repr(keep))
         if not isinstance(problem, Problem):
             hint = "for networks trained by your own script, use ExternalStudy"
             raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
@@ -84,7 +90,7 @@ class Study:
         self.problem, self.out = problem, Path(out)
         self._executor = make_executor(executor)
         self._executor_name = executor if isinstance(executor, str) else type(executor).__name__
-        self._device, self._progress = device_name(device), progress
+        self._device, self._progress, self._keep = device_name(device), progress, keep
         self.unwritten: tuple[str, ...] = ()
 
     def run(
@@ -133,7 +139,12 @@ class Study:
         options = with_effort(options, effort, methods, passes)
         request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
         with open_runner(
-            self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
+            self.problem,
+            self.out,
+            executor=self._executor,
+            device=self._device,
+            progress=self._progress,
+            keep=self._keep,
         ) as runner:
             about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, runner.keys.architecture, about)
@@ -224,7 +235,7 @@ class Study:
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
-        _keep_networks(runner, records)
+        runner.store.keep(key for record in records for key in record.networks)
         learning = replace(learning, late=_count_late_networks(runner, records))
         clusters = self.problem.test.groups
         noise = comparison_noise(records, runner.row_losses, clusters, request.confirming, learning.unlearnt)
@@ -237,7 +248,6 @@ class Study:
         The constants are the best ones for these very rows. A network that merely predicts a better constant than the
         mean of the training labels has not learned anything from its inputs.
         """
-        _keep_networks(runner, records)
         constants = constant_scores(self.problem, "val", fit_on="val")
         groupings = [[runner.row_losses(record, "val") for record in some] for some in comparable_records(records)]
         rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
@@ -251,13 +261,6 @@ class Study:
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
         report_lost = needed if results_lost else write_run_report(self.out)
         return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
-
-
-def _keep_networks(runner: TrainingRunner, records: Sequence[Record]) -> None:
-    """Keeps the networks of these records and restores those that were pruned."""
-    chosen = {key for record in records for key in record.networks}
-    runner.store.keep(chosen)  # before reading them, since another process may prune the store at any time
-    runner.restore(sorted(chosen))
 
 
 def _count_late_networks(runner: TrainingRunner, records: Sequence[Record]) -> dict[Label, LateNetworks]:

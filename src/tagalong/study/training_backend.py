@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,10 +30,12 @@ from tagalong.learn import (
     Recipe,
     Rows,
     Taught,
+    average_answers,
     average_scores_on,
     build_network,
     networks_at_once,
     outputs_on_rows,
+    score_outputs,
     why_not_batched,
 )
 from tagalong.progress import NoProgress, Progress, ProgressReporter
@@ -49,6 +52,7 @@ from .runner import Runner, describe_jobs
 from .store import Store
 
 logger = logging.getLogger(__name__)
+Keep = Literal["all", "recommended"]
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
 MAX_SEPARATE_SEEDS = 3  # the most seeds whose single networks are trained separately
@@ -83,11 +87,11 @@ def open_runner(
     executor: str | Executor = "serial",
     device: str = "auto",
     progress: Progress | None = None,
+    keep: Keep = "all",
 ) -> Iterator[TrainingRunner]:
     """Opens a runner that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    On exit, the executor is stopped. If no error was raised, the weights of networks not marked with `Store.keep` are
-    dropped, and checkpoints of finished networks are removed.
+    On exit, the executor is stopped. If no error was raised, checkpoints of finished networks are removed.
 
     Args:
         problem: the problem to train on. The same folder can also store networks for other problems.
@@ -95,6 +99,8 @@ def open_runner(
         executor: see `Study`.
         device: see `Study`.
         progress: an object that receives the number of networks to train and an update whenever one finishes.
+        keep: "all" or, to save space, "recommended", which drops the weights of networks not marked with `Store.keep`
+            at the end.
 
     Example:
         >>> import numpy as np, tempfile
@@ -124,7 +130,8 @@ def open_runner(
     ):
         runner.unwritten = unwritten
         yield runner
-        store.prune()
+        if keep == "recommended":
+            runner.drop_weights()
         runner.tidy()
 
 
@@ -301,7 +308,6 @@ class TrainingRunner(Runner):
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
         """Returns each task's loss on every row from the networks that serve it, with NaN for rows without a label."""
-        self.restore(record.networks)
         averaged = self.average_scores(record.groups, record.networks, part)
         found: Losses = {task: score.rows for task, score in averaged.items() if score.rows is not None}
         for group, key in zip(record.groups, record.networks, strict=True):
@@ -311,10 +317,7 @@ class TrainingRunner(Runner):
         return {task: found[task] for task in self.problem.names if task in found}
 
     def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
-        """Returns the scores of the tasks that several networks serve, computed from the networks' weights.
-
-        The weights are kept in the store, so that a resumed study trains no network again.
-        """
+        """Returns the scores of the tasks that several networks serve, from their weights or stored answers."""
         tasks = averaged_tasks(groups)
         members = [(group, key) for group, key in zip(groups, networks, strict=True) if group.serves & tasks]
         if not members:
@@ -322,11 +325,25 @@ class TrainingRunner(Runner):
         results = self.store.results({key for _, key in members})
         if any(result.diverged for result in results.values()):
             return dict.fromkeys(tasks, Score(math.nan, math.nan))
-        self.store.keep(results)
-        self.restore(results)
-        rebuilt = [self._rebuild(results[key], Group(group.trains, group.serves & tasks)) for group, key in members]
+        served = [Group(group.trains, group.serves & tasks) for group, _ in members]
+        if self.store.without_weights(results):
+            outputs = self.outputs([results[key].job for _, key in members], part)
+            answers = [
+                {task: outputs[results[key].job][task] for task in group.serves & tasks} for group, key in members
+            ]
+            return self._score_averages(answers, part)
+        rebuilt = [self._rebuild(results[key], group) for group, (_, key) in zip(served, members, strict=True)]
         rows: Rows = getattr(self.problem, part)
         return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
+
+    def _score_averages(self, answers: Sequence[Mapping[str, Tensor]], part: str) -> dict[str, Score]:
+        averages = {task.name: task.averaging for task in self.problem.tasks}
+        targets, scores = self.targets(part), {}
+        for name, outputs in average_answers(answers, averages).items():
+            score = score_outputs(self.problem.task(name), outputs, targets[name], self.problem.scales.get(name))
+            assert score.rows is not None
+            scores[name] = replace(score, rows=score.rows.astype(np.float32))
+        return scores
 
     def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
         """Returns the outputs of these networks for each of their tasks, on the CPU, with the rows in order.
@@ -377,14 +394,27 @@ class TrainingRunner(Runner):
         return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
-        """Retrains networks whose weights and per-row losses were pruned, and stores the weights and losses again."""
-        pruned = set(self.store.pruned(keys))
-        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
+        """Trains networks whose weights were dropped again, with the batches that they were trained in."""
+        dropped = sorted(self.store.without_weights(keys))
+        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in dropped)
         chunks = [self._make_chunk(batch) for batch in batches]
         for _, packed in self._run_chunks(chunks, "networks whose weights were not kept"):
-            for network in packed:
-                if (key := self.keys.of(network.job)) in pruned:
-                    self.store.restore(key, network)
+            self.store.add_weights({self.keys.of(network.job): network for network in packed})
+
+    def drop_weights(self) -> None:
+        """Drops the weights of networks that are not marked with `Store.keep`, but keeps their answers."""
+        trained = {result.key: job for job, result in self._known.items() if not result.diverged}
+        for job in trained.values():
+            for part in ("val", "test"):
+                self.outputs([job], part)
+        cost = self.store.drop_weights(trained)
+        if cost.networks:
+            logger.info(
+                "dropped the weights of %d networks; if a later run needs them, e.g. to teach other networks, training "
+                "them again takes about %.0f seconds",
+                cost.networks,
+                cost.seconds,
+            )
 
     def tidy(self) -> None:
         """Removes the checkpoints of finished networks, and their folder if it is empty."""
