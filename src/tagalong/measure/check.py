@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from .clock import Stopwatch
 from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import gradient_bytes
-from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .objects import MAX_OBJECTS, ClosureState
@@ -211,7 +211,7 @@ def _summary(
     return Check(
         tuple(tasks),
         shared,
-        tuple(unconnected_pairs(touched)),
+        tuple((a, b) for a, b in combinations(touched, 2) if not touched[a] & touched[b]),
         (*_notes(setup, parameters, names, shared, tasks, touched), *_closure_notes(main), *notes),
         _extra_memory(setup, parameters, gradients) + 2 * main.state.copied,
         ratio,

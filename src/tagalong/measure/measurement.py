@@ -128,20 +128,23 @@ class Measurement:
     def _reading(
         self, context: StepContext, observed: Observed, main: AgreedLosses, target_losses: AgreedLosses
     ) -> Reading:
+        own, before = np.array(main.values), np.array(target_losses.values)
+        missing = np.logical_or.outer(np.isnan(own), np.isnan(before))
+        if self._asked is not None:  # the others were not run, so their labels may well be there
+            missing &= np.logical_and.outer(*(np.isin(self._tasks, asked) for asked in self._asked))
+        infinite = ~missing & np.logical_or.outer(np.isinf(own), np.isinf(before))
         return Reading(
             self._tasks,
-            self._setup.estimators,
             context.sources,
             context.targets,
+            self._setup.estimators,
             HostCopy(torch.stack([e(observed).to(context.before) for e in self._setup.estimators])),
-            with_null=context.null,
             idle=context.steps.idle,
             lr=context.steps.lr if self._setup.per_lr and self._setup.uses_steps else 1.0,
-            own=np.array(main.values),
-            before=np.array(target_losses.values),
+            before=before,
+            skipped={"missing": missing, "non-finite loss": infinite},
             finite=context.gradients.finite + context.target_gradients.finite,
             touched=self._touched(context),
-            asked=self._asked,
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:

@@ -623,7 +623,6 @@ class AffinityMeter:
         return sources, list(self._choose_targets((closure if held_out is None else held_out).tasks, sources))
 
     def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._history.flush()  # the previous reading arrived long ago
         self._history.add(call, reading)
         # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
         if not (reading.finite and reading.overflowed()):
