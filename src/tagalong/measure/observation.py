@@ -143,10 +143,12 @@ class _InnerProducts:
             if "gram" in self._needs:
                 own = sources if self._context.held_out else targets
                 self._add("gram", own @ own.T)
-            for quantity in ("inner", "kernel_inner"):
-                if quantity in self._needs and (quantity == "inner" or self._context.parameters[index].dim() > 1):
-                    squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (sources, targets))
-                    self._add(quantity, sources @ targets.T, *squares)
+            of_kernels = None if self._context.parameters[index].dim() > 1 else 0  # elements
+            for quantity, elements in (("inner", None), ("kernel_inner", of_kernels)):
+                if quantity in self._needs:
+                    s, t = sources[:, :elements], targets[:, :elements]
+                    squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (s, t))
+                    self._add(quantity, s @ t.T, *squares)
             if "centered_inner" in self._needs:
                 of_sources, of_targets = (x @ x.T for x in (centering, targets))
                 self._add("centered_inner", centering @ targets.T, of_sources, of_targets)
