@@ -39,7 +39,7 @@ WAYS = {
 SHARDED = {
     "AdamW": Way(mesh=(2,)),
     "SGD, accumulated": Way(accumulate=2, optimizer="SGD", mesh=(2,)),
-    "Adadelta, two copies": Way(optimizer="Adadelta", mesh=(2, 1)),
+    "RMSprop, two copies": Way(optimizer="RMSprop", mesh=(2, 1)),
 }
 
 

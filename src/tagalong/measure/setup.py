@@ -17,11 +17,10 @@ from torch.optim import Optimizer
 from tagalong.errors import InvalidInput, is_nonnegative, is_number, is_positive, raise_problems
 
 from .closure import Closure, ReplayableClosure
-from .distributed import Replicas
+from .distributed import Replicas, is_sharded
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
-from .sharding import is_sharded
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 from .task_closures import ReplayableTasks, TaskFunctions
 

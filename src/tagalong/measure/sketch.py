@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Adagrad, Optimizer, RMSprop
 
-from .distributed import Replicas
-from .preconditioners import Preconditioner, preconditioner
-from .sharding import local_part, local_start
+from .distributed import Replicas, local_part, local_start
 
 # Elements that are projected at once, which bounds the memory for temporaries. On a CPU, they should stay in the cache.
 CPU_TILE, TILE = 1 << 18, 1 << 24
-# Second moments are copied once if there are fewer, and otherwise once for their mean and once for the projection.
-KEPT = 1 << 24
 # Relative to the mean of Adam's second moments. Moments far below the mean come from parameters that have had almost no
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
+
+Scalar = float | Tensor
 
 
 class GradientSketch:
     """Projects the shared gradient g to a few numbers whose inner products estimate ⟨g_i, P g_j⟩.
 
-    P is the diagonal matrix that turns a gradient into the optimizer's step (`preconditioners`): η for SGD, and for
+    P is the diagonal matrix that turns a gradient into the optimizer's step (`Preconditioner`): η for SGD, and for
     Adam η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and
     are left out. Without an optimizer, P is 1 (or `lr`).
 
@@ -66,7 +63,7 @@ class GradientSketch:
     ) -> None:
         self._parameters, self._optimizers = parameters, optimizers
         self._dimension, self._seed = dimension, seed
-        self._precondition, self._lr = precondition and bool(optimizers), lr
+        self._precondition, self._lr = precondition, lr
         self._is_trainable: list[bool] | None = None
         self._parts: list[_Part] = []
         self.layout, self.trainable = 0, list[Tensor]()
@@ -84,20 +81,18 @@ class GradientSketch:
             for part in self._parts:
                 if all(p.grad is None for p in part.parameters):
                     continue
-                metric = self._metric(part)
+                metric: Preconditioner | None = Preconditioner(1.0)
+                rate = 1.0 if self._lr is None else self._lr
+                if part.owner is not None:
+                    optimizer, number = part.owner
+                    if self._lr is None:
+                        rate = optimizer.param_groups[number].get("lr", 1.0)
+                    if self._precondition:
+                        metric = preconditioner(optimizer, number, part.parameters)
                 if metric is None:
                     return None
-                projection = projection + part.project(metric, ranks).to(home)
+                projection = projection + part.project(metric, rate, ranks).to(home)
             return ranks.sum_of_parts(projection)
-
-    def _metric(self, part: _Part) -> Preconditioner | None:
-        """Returns P, with the learning rate in its factor."""
-        if part.owner is None:
-            return Preconditioner(1.0 if self._lr is None else self._lr)
-        optimizer, number = part.owner
-        rate = optimizer.param_groups[number].get("lr", 1.0) if self._lr is None else self._lr
-        metric = preconditioner(optimizer, number, part.parameters) if self._precondition else Preconditioner(1.0)
-        return metric and replace(metric, factor=rate * metric.factor)
 
     def _plan(self) -> None:
         """Divides the trainable parameters into parts, again whenever parameters have been frozen or unfrozen."""
@@ -127,97 +122,74 @@ class GradientSketch:
 
 
 Owner = tuple[Optimizer, int] | None  # an optimizer, and the number of one of its parameter groups
+Tile = tuple[int, list[tuple[int, slice]]]  # the first element's position, and which elements of which parameters
 
 
 class _Part:
-    """Parameters on one device and in one parameter group, which are projected together."""
+    """Parameters on one device and in one parameter group, which are projected together, one after the other."""
 
     def __init__(
         self, parameters: Sequence[Tensor], owner: Owner, dimension: int, seed: Sequence[int], row_seed: Sequence[int]
     ) -> None:
-        device, size = parameters[0].device, sum(p.numel() for p in parameters)
+        device, self._size = parameters[0].device, sum(p.numel() for p in parameters)
         dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
         self.parameters, self.owner = parameters, owner
-        self._size, self._dimension, self._period = size, dimension, _next_prime(dimension)
         rows_per_tile = max(1, (CPU_TILE if device.type == "cpu" else TILE) // dimension)
         self._tiles = _tiles(parameters, rows_per_tile * dimension)
+        self._dimension = dimension
+        self._period = next(n for n in count(dimension + 1) if all(n % k for k in range(2, int(n**0.5) + 1)))
 
         # Repeated, so that the signs of a tile are a slice, wherever in a period the tile starts.
-        longest = max((tile.stop - tile.start for tile in self._tiles), default=0) + 2 * dimension
+        longest = min(rows_per_tile, -(-self._size // dimension)) * dimension + 2 * dimension
         signs = _random_signs(self._period, seed).repeat(-(-longest // self._period) + 1)
         self._signs = signs.to(device, dtype)
-        self._row_signs = _random_signs(-(-size // dimension), row_seed).to(device, dtype)
+        self._row_signs = _random_signs(-(-self._size // dimension), row_seed).to(device, dtype)
 
-    def project(self, metric: Preconditioner, ranks: Replicas) -> Tensor:
-        """Returns the projection of this rank's part of √P g."""
+    def project(self, metric: Preconditioner, rate: Scalar, ranks: Replicas) -> Tensor:
+        """Returns the projection of this rank's part of √P g, where P also contains the learning rate."""
         gradients = [None if p.grad is None else local_part(p.grad) for p in self.parameters]
-        squares: Callable[[_Tile], Tensor] = partial(self._squares, metric)
         if metric.moments:
-            squares = cache(squares) if self._size < KEPT else squares
-            inside = (squares(tile)[self._inside(tile)] for tile in self._tiles)
-            total = ranks.sum_of_parts(sum((s.sum() for s in inside), start=self._signs.new_zeros(())))
-            damping = total * (DAMPING / self._size) + metric.least
+            norms = torch._foreach_norm([m for m in metric.moments if m is not None], 1, dtype=self._signs.dtype)
+            mean = ranks.sum_of_parts(torch.stack(norms).sum()) / self._size
+            damping = mean * DAMPING + metric.least
 
         projection = self._signs.new_zeros(self._dimension)
-        for tile in self._tiles:
-            flat = self._flatten(tile, gradients)
+        for start, pieces in self._tiles:
+            flat = self._flatten(start, pieces, gradients)
             if metric.moments:
-                flat.div_(squares(tile).add_(damping).sqrt_().sqrt_())
-            start = tile.start - tile.start % self._dimension
-            row = start // self._dimension
-            rows = flat.mul_(self._signs[start % self._period :][: len(flat)]).view(-1, self._dimension)
+                flat.div_(self._flatten(start, pieces, metric.moments).add_(damping).sqrt_().sqrt_())
+            row, padding = divmod(start, self._dimension)
+            rows = flat.mul_(self._signs[(start - padding) % self._period :][: len(flat)]).view(-1, self._dimension)
             projection += self._row_signs[row : row + len(rows)] @ rows
-        return projection * metric.factor**0.5
+        return projection * (rate * metric.factor) ** 0.5
 
-    def _squares(self, metric: Preconditioner, tile: _Tile) -> Tensor:
-        return metric.squares(*(self._flatten(tile, moment) for moment in metric.moments))
-
-    def _flatten(self, tile: _Tile, tensors: Sequence[Tensor | None]) -> Tensor:
-        """Copies the tile's elements of the tensors, with zeros for missing tensors and to fill rows."""
-        zeros = self._signs.new_zeros
-        pieces = [zeros(tile.start % self._dimension)]
-        for number, part in tile.pieces:
+    def _flatten(self, start: int, pieces: Sequence[tuple[int, slice]], tensors: Sequence[Tensor | None]) -> Tensor:
+        """Copies a tile's elements of the tensors, with zeros for missing tensors and to fill rows."""
+        parts = [self._signs.new_zeros(start % self._dimension)]
+        for number, elements in pieces:
             tensor = tensors[number]
-            pieces.append(zeros(part.stop - part.start) if tensor is None else tensor.reshape(-1)[part])
-        pieces.append(zeros(-tile.stop % self._dimension))
-        return torch.cat(pieces).to(self._signs.dtype)
-
-    def _inside(self, tile: _Tile) -> slice:
-        """Returns where the tile's elements are in what `_flatten` returns."""
-        padding = tile.start % self._dimension
-        return slice(padding, padding + tile.stop - tile.start)
+            if tensor is None:
+                parts.append(self._signs.new_zeros(elements.stop - elements.start))
+            else:
+                parts.append(tensor.reshape(-1)[elements])
+        parts.append(self._signs.new_zeros(-sum(map(len, parts)) % self._dimension))
+        return torch.cat(parts).to(self._signs.dtype)
 
 
-@dataclass(eq=False)
-class _Tile:
-    """A range of the elements of some parameters, one after the other.
-
-    Attributes:
-        start: The position of the first element among all elements.
-        stop: The position after the last element.
-        pieces: The numbers of the parameters that the range covers, and which elements of this rank's part of each.
-    """
-
-    start: int
-    stop: int
-    pieces: list[tuple[int, slice]]
-
-
-def _tiles(parameters: Sequence[Tensor], limit: int) -> list[_Tile]:
+def _tiles(parameters: Sequence[Tensor], limit: int) -> list[Tile]:
     """Divides this rank's parts of parameters into tiles: at multiples of `limit`, and where other ranks have parts."""
-    tiles: list[_Tile] = []
-    position = 0
+    tiles: list[Tile] = []
+    position, end = 0, -1
     for number, p in enumerate(parameters):
         start = position + local_start(p)
         stop = start + local_part(p).numel()
-        cuts = [start, *range((start // limit + 1) * limit, stop, limit), stop]
-        for first, last in pairwise(cuts):
-            if not tiles or tiles[-1].stop != first or first % limit == 0:
-                tiles.append(_Tile(first, first, []))
-            tiles[-1].pieces.append((number, slice(first - start, last - start)))
-            tiles[-1].stop = last
+        for first, last in pairwise([start, *range((start // limit + 1) * limit, stop, limit), stop]):
+            if first != end or first % limit == 0:
+                tiles.append((first, []))
+            tiles[-1][1].append((number, slice(first - start, last - start)))
+            end = last
         position += p.numel()
-    return [tile for tile in tiles if tile.start < tile.stop]
+    return tiles
 
 
 def _random_signs(length: int, seed: Sequence[int]) -> Tensor:
@@ -225,6 +197,92 @@ def _random_signs(length: int, seed: Sequence[int]) -> Tensor:
     return torch.from_numpy(2 * bits - 1)
 
 
-def _next_prime(number: int) -> int:
-    """Returns the smallest prime above `number`."""
-    return next(n for n in count(number + 1) if all(n % k for k in range(2, int(n**0.5) + 1)))
+@dataclass(frozen=True)
+class Preconditioner:
+    """P = factor / √(moments + least), or the factor without moments.
+
+    It is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
+    moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
+
+    Attributes:
+        factor: A number, or a tensor if the optimizer counts its steps on the device.
+        least: The same.
+        moments: This rank's part of the second moments of each parameter's gradient, None for those without a state.
+    """
+
+    factor: Scalar
+    least: Scalar = 0.0
+    moments: Sequence[Tensor | None] = ()
+
+
+def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tensor]) -> Preconditioner | None:
+    """Returns P for some parameters of a group, without the learning rate, or None before they have a state.
+
+    Args:
+        optimizer: The optimizer.
+        number: The number of the parameter group.
+        parameters: The parameters.
+    """
+    group, name = optimizer.param_groups[number], _moment_name(optimizer)
+    states = [optimizer.state.get(p) or {} for p in parameters]
+    if name is None:  # SGD
+        fresh = 1.0
+        if any(state.get("momentum_buffer") is not None for state in states):
+            fresh -= float(group["dampening"])
+        return Preconditioner(1.0 + float(group["momentum"]) * fresh if group["nesterov"] else fresh)
+
+    step = next((state["step"] for state in states if "step" in state), torch.inf)  # without one, as after many steps
+    if not isinstance(step, Tensor) or step.device.type == "cpu":
+        step = float(step)
+    if not any(states) or (isinstance(step, float) and step == 0.0):  # Adagrad's state exists before its first step
+        return None
+    if group.get("amsgrad"):
+        name = "max_exp_avg_sq"
+    moments = [None if state.get(name) is None else local_part(state[name]) for state in states]
+    sizes = {(m.shape, local_part(p).shape) for m, p in zip(moments, parameters, strict=True) if m is not None}
+    if not sizes or any(shape != expected for shape, expected in sizes):
+        raise _unknown_optimizer(optimizer)
+    least = float(group["eps"]) ** 2
+    if name == "sum":  # Adagrad
+        return Preconditioner(1.0 / (1.0 + step * float(group["lr_decay"])), least, moments)
+    if name == "square_avg":  # RMSprop
+        return Preconditioner(1.0, least, moments)
+    beta1, beta2 = map(float, group["betas"])
+    correction = 1.0 - beta2**step  # v̂ = v / correction
+    factor = (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5
+    return Preconditioner(factor, correction * least, moments)
+
+
+def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
+    """Checks that P is known and positive for each optimizer that trains any of the parameters."""
+    shared = {id(p) for p in parameters}
+    for optimizer in optimizers:
+        groups = [group for group in optimizer.param_groups if any(id(p) in shared for p in group["params"])]
+        if groups:
+            _moment_name(optimizer)
+        if any(group.get("centered") for group in groups):
+            raise _unknown_optimizer(optimizer)
+        if any(group.get("maximize") for group in groups):
+            raise ValueError(
+                f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
+                "losses decrease; minimize the negative of the objective"
+            )
+
+
+def _moment_name(optimizer: Optimizer) -> str | None:
+    """Returns the name of the second moments in the optimizer's state, or None for SGD, which has none."""
+    for kind, name in ((SGD, None), (RMSprop, "square_avg"), (Adagrad, "sum")):
+        if isinstance(optimizer, kind):
+            return name
+    # Fused and other implementations of Adam have the same settings, and their state has the same names.
+    if all("betas" in group and isinstance(group.get("eps"), float) for group in optimizer.param_groups):
+        return "exp_avg_sq"
+    raise _unknown_optimizer(optimizer)
+
+
+def _unknown_optimizer(optimizer: Optimizer) -> ValueError:
+    return ValueError(
+        f"`optimizer` is {type(optimizer).__name__}, whose steps streaming estimators cannot predict; they know SGD, "
+        "Adam and its variants, RMSprop (not centered) and Adagrad. Pass `update='sgd'` to measure gradients times the "
+        "learning rate"
+    )

@@ -20,13 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.affinity import Affinity
 from tagalong.registry import unknown_name
 
-from .distributed import Replicas
+from .distributed import Replicas, check_sharding, local_part, sharding_ranks
 from .history import HostCopy, task_names
-from .preconditioners import check_optimizers
 from .running_means import RunningMeans
 from .setup import Setup
-from .sharding import check_sharding, local_part, sharding_ranks
-from .sketch import GradientSketch
+from .sketch import GradientSketch, check_optimizers
 from .steps import check_ownership
 
 STREAMING_ESTIMATORS = ("streaming", "streaming_gradient")
