@@ -13,7 +13,7 @@ NAMES = {
     """,
     "tagalong.affinity": "Affinity",
     "tagalong.measure": """
-        About AffinityMeter Auto ClosureError Estimator Every MeasuredLoader Observed RoundRobin Window
+        AffinityMeter Auto ClosureError Estimator Every MeasuredLoader Observed RoundRobin Schedule
         estimator_names make_estimator register_estimator
     """,
     "tagalong.group": """

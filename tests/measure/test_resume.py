@@ -12,12 +12,10 @@ from small import regression
 from torch import Tensor
 
 from tagalong import AffinityMeter
-from tagalong.measure import About, Auto, RoundRobin, Window
+from tagalong.measure import Auto, RoundRobin
 
 SCHEDULES: dict[str, Callable[[], Any]] = {
     "every": lambda: 2,
-    "window": lambda: Window(8, "middle"),
-    "about": lambda: About(3, steps=8),
     "round robin": lambda: RoundRobin(every=2),
     "auto": lambda: Auto(max_overhead=1e9),  # measures at 0, 10, 11, ...
 }

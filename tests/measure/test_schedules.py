@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from small import regression
 
 from tagalong import AffinityMeter
-from tagalong.measure import About, Auto, Every, RoundRobin, Window
+from tagalong.measure import Auto, Every, RoundRobin
 
 
 def measured_calls(every: object, calls: int, **options: object) -> list[int]:
@@ -21,20 +19,6 @@ def measured_calls(every: object, calls: int, **options: object) -> list[int]:
 
 def test_every_k_measures_the_first_call_and_every_kth_after_it() -> None:
     assert measured_calls(4, 10) == [0, 4, 8]
-
-
-@pytest.mark.parametrize(("part", "first", "end"), [("first", 0, 10), ("middle", 15, 25), ("last", 30, 40)])
-def test_windows_are_the_papers_quarters(part: str, first: int, end: int) -> None:
-    assert measured_calls(Window(40, part), 40) == list(range(first, end))
-
-
-@given(st.integers(1, 60), st.integers(1, 400))
-def test_about_m_measurements_are_spread_evenly(measurements: int, steps: int) -> None:
-    schedule = About(measurements, steps)
-    due = [call for call in range(steps) if schedule.due(call)]
-    assert abs(len(due) - min(measurements, steps)) <= 1
-    if len(due) > 1:
-        assert np.diff(due).max() - np.diff(due).min() <= 1
 
 
 def test_auto_keeps_to_the_allowed_share_of_time() -> None:
@@ -88,12 +72,6 @@ def test_the_seed_decides_ties() -> None:
 
 
 def test_invalid_schedules_are_rejected() -> None:
-    with pytest.raises(ValueError, match="`part` must be 'first', 'middle', 'last' or two fractions"):
-        Window(100, "end")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="start < end"):
-        Window(100, (0.5, 0.2))
-    with pytest.raises(ValueError, match="`measurements`"):
-        About(0, 10)
     with pytest.raises(ValueError, match="`max_overhead`"):
         Auto(0.0)
     with pytest.raises(ValueError, match="`sources`"):

@@ -17,7 +17,7 @@ from tagalong._version import NUMERICS, is_own_module
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
 from tagalong.learn.piecewise_linear import PiecewiseLinear
 from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
-from tagalong.measure import Cosine, Every, Window
+from tagalong.measure import Cosine, Every, RoundRobin
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
 from tagalong_paper.taskonomy.taskonomy_network import Block, Colours, Separable
@@ -80,7 +80,7 @@ def test_keys_of_measurements_depend_on_the_network_and_the_settings_of_the_mete
         lambda: {"every": 1},
         lambda: {"every": Every(4)},
         lambda: {"every": Every(5)},
-        lambda: {"every": Window(16, "last")},
+        lambda: {"every": RoundRobin(4)},
         lambda: {"estimator": Cosine()},
         lambda: {"estimator": [Cosine(kernels_only=True)]},
     ]

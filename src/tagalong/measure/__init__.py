@@ -14,10 +14,8 @@ from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
 from .loader import MeasuredLoader as MeasuredLoader
 from .meter import AffinityMeter as AffinityMeter
-from .schedules import About as About
 from .schedules import Auto as Auto
 from .schedules import Every as Every
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule
-from .schedules import Window as Window
 from .task_closures import LazyLosses as LazyLosses
