@@ -38,7 +38,8 @@ def test_diverged_networks_are_stored_as_diverged_and_not_trained_again(
     if executor != "serial":
         pytest.importorskip("cloudpickle")
     problem, jobs = diverging_problem(batched=batched), [Job(tasks) for tasks in SUBSETS]
-    with open_runner(problem, tmp_path, device="cpu", executor=make_executor(executor)) as runner:
+    kept = {"device": "cpu", "keep": "recommended"}
+    with open_runner(problem, tmp_path, executor=make_executor(executor), **kept) as runner:
         rows = runner.networks(jobs, diverged=True)
         assert [job.tasks for job, row in rows.items() if row.diverged] == DIVERGING
         for row in rows.values():
