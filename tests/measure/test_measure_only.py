@@ -113,7 +113,7 @@ def test_measure_only_does_not_run_the_closure_when_nothing_is_due() -> None:
 def test_the_forward_pass_of_measure_only_counts_as_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of the closure takes a second here, a training step three, and nothing else takes any time."""
     clock: SimpleQueue[None] = SimpleQueue()
-    monkeypatch.setattr("tagalong.measure.clock.time.perf_counter", lambda: float(clock.qsize()))
+    monkeypatch.setattr("tagalong.measure.schedules.time.perf_counter", lambda: float(clock.qsize()))
     model, closure = regression()
 
     def wait(seconds: int) -> None:

@@ -13,14 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tagalong.rendering import TextTable
 
-from .clock import Stopwatch
 from .closure import ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import gradient_bytes
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .objects import MAX_OBJECTS, ClosureState
-from .schedules import Schedule
+from .schedules import Schedule, Stopwatch
 from .setup import Setup
 from .task_closures import ReplayableTasks, TaskFunctions, require_single_process
 

@@ -20,7 +20,6 @@ from tagalong.registry import unknown_name
 
 from .backward import TrainingGradient
 from .check import Check, dry_step
-from .clock import Stopwatch, TrainingClock
 from .closure import ReplayableClosure, raise_closure_problems, raise_if_it_takes_arguments
 from .distributed import (
     UNEVEN_BATCHES,
@@ -36,7 +35,7 @@ from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .objects import STATE_MEMORY, ClosureState
-from .schedules import Schedule, as_schedule
+from .schedules import Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
 from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures, require_single_process

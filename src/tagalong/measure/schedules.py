@@ -1,15 +1,18 @@
-"""Schedules for measuring: at fixed intervals, within a time budget, or a few source tasks at a time."""
+"""When to measure: at fixed intervals, within a time budget, or a few source tasks at a time; and what it takes."""
 
 from __future__ import annotations
 
 import copy
 import math
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
+import torch
+
+from tagalong.errors import is_integer, is_positive, is_positive_integer
 
 
 class Schedule(ABC):
@@ -90,8 +93,7 @@ class Auto(Schedule):
 
     def __init__(self, max_overhead: float = 0.1) -> None:
         if not is_positive(max_overhead) and max_overhead != math.inf:
-            expected = "must be a positive number, such as 0.1 for 10% more time"
-            raise InvalidInput("max_overhead", expected, repr(max_overhead))
+            raise ValueError(f"`max_overhead` must be a positive number, such as 0.1 for 10%, found {max_overhead!r}")
         self.max_overhead = float(max_overhead)
         self._next = 0
 
@@ -161,10 +163,97 @@ def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
         return Auto(max_overhead)
     if is_integer(every):
         return Every(every)
-    raise InvalidInput("every", "must be a positive integer, 'auto' or a schedule", repr(every))
+    raise ValueError(f"`every` must be a positive integer, 'auto' or a schedule, found {every!r}")
 
 
 def _check_positive(name: str, value: int) -> int:
     if not is_positive_integer(value):
-        raise InvalidInput(name, "must be a positive integer", repr(value))
+        raise ValueError(f"`{name}` must be a positive integer, found {value!r}")
     return int(value)
+
+
+class Stopwatch:
+    """Measures the time between starts and stops, at first from its creation.
+
+    On CUDA, it uses events, so that queued work is timed without waiting for it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._times: list[Any] = []  # starts and stops in turn
+        self.start()
+
+    def start(self) -> None:
+        self._times.append(self._record_time())
+
+    def stop(self) -> None:
+        self._times.append(self._record_time())
+
+    def _record_time(self) -> float | torch.cuda.Event:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self) -> float:
+        """Returns the time in seconds, after waiting for queued work to finish."""
+        if len(self._times) % 2:
+            self.stop()
+        runs = zip(self._times[::2], self._times[1::2], strict=True)
+        if self._device.type != "cuda":
+            return float(sum(stop - start for start, stop in runs))
+        self._times[-1].synchronize()
+        return float(sum(start.elapsed_time(stop) for start, stop in runs)) / 1000.0
+
+
+class TrainingClock:
+    """Tracks the time spent training and measuring, based only on when the meter is called.
+
+    Measurements are read when the next one is added, long after the work is done, so training never waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._last_call: float | None = None
+        self._calls = 0
+        self._total = self._measuring = 0.0
+        self._unread: list[Stopwatch] = []  # the measurements of finished calls
+        self._current: list[Stopwatch] = []  # that of the present call
+
+    def tick(self) -> None:
+        """Starts timing a call and stops timing the previous one."""
+        now = time.perf_counter()
+        if self._last_call is not None:
+            self._total += now - self._last_call
+            self._calls += 1
+            self._unread += self._current
+        self._last_call, self._current = now, []
+
+    def add_measurement(self, watch: Stopwatch) -> None:
+        watch.stop()
+        self._read()
+        self._current = [watch]
+
+    def _read(self) -> float:
+        # Returns the time spent on plain training.
+        self._measuring += sum(watch.seconds() for watch in self._unread)
+        self._unread = []
+        return max(self._total - self._measuring, 0.0)
+
+    @property
+    def plain_step_seconds(self) -> float:
+        """The average time of a step without a measurement, in seconds; 0 before the first step."""
+        return self._read() / max(1, self._calls)
+
+    @property
+    def overhead(self) -> float:
+        plain = self._read()
+        return self._measuring / plain if plain > 0 else 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        self._read()
+        return {"total": self._total, "measuring": self._measuring, "calls": self._calls}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self._total, self._measuring = float(state["total"]), float(state["measuring"])
+        self._calls, self._last_call, self._unread, self._current = int(state["calls"]), None, [], []
