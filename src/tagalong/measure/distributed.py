@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SAME_BATCHES = (
+    "Give every rank the same number of batches, e.g. with DistributedSampler(..., drop_last=True), and call the meter "
+    "for each of them."
+)
 _RANK_IS_MISSING = (
-    "another rank did not take part in a measurement: it has exited, or has called the meter fewer times. Give every "
-    "rank the same number of batches, e.g. with DistributedSampler(..., drop_last=True), and call the meter for each "
-    "of them."
+    f"another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
+    f"{_SAME_BATCHES}"
+)
+_UNEQUAL_CALLS = f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}"
+_ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
+UNEVEN_BATCHES = (
+    "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
+    f"of batches cannot take part in a measurement. Do not use `join`. {_SAME_BATCHES}"
 )
 
 
@@ -73,9 +82,9 @@ class Replicas:
         """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
         if self.alone:
             return [item]
-        found: list[T | None] = [None] * self.size
-        self._communicate(lambda: dist.all_gather_object(found, item, group=self.group))
-        return found  # type: ignore[return-value]
+        items: list[Any] = [None] * self.size
+        self._communicate(lambda: dist.all_gather_object(items, item, group=self.group))
+        return items
 
     def maximum(self, value: float) -> float:
         message = torch.tensor([value], dtype=torch.float64, device=self._device)
@@ -93,13 +102,6 @@ class Replicas:
             collective()
         except RuntimeError as error:
             raise RuntimeError(_RANK_IS_MISSING) from error
-
-
-UNEVEN_BATCHES = (
-    "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
-    "of batches cannot take part in a measurement. Give every rank the same number, e.g. with "
-    "DistributedSampler(..., drop_last=True), and do not use `join`."
-)
 
 
 class WrapperFinder:
@@ -150,28 +152,6 @@ def has_synchronized_norms(modules: Iterable[nn.Module]) -> bool:
     return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
 
-_ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
-_UNEQUAL_CALLS = (
-    "the ranks have called the meter different numbers of times. Give every rank the same number of batches, e.g. with "
-    "DistributedSampler(..., drop_last=True), and call the meter for each of them."
-)
-
-
-@dataclass
-class LocalLosses:
-    """The losses of one closure on this rank.
-
-    Attributes:
-        losses: The losses that the closure returned.
-        values: The losses by task, or NaN if missing.
-        numbers: The entries of `values` as Python numbers.
-    """
-
-    losses: TaskLosses
-    values: Tensor
-    numbers: list[float]
-
-
 @dataclass
 class AgreedLosses:
     """The losses of one closure, averaged over ranks.
@@ -189,64 +169,70 @@ class AgreedLosses:
     values: list[float]
 
 
-def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
-    """Returns the names of all tasks: the given ones, or else those that the closure returned on any rank."""
-    local = [name for name in returned_losses(main.returned) or () if isinstance(name, str)]
+def agree_on_tasks(tasks: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
+    """Returns the names of all tasks: those known so far, or else those that the closure returned on any rank."""
+    returned = [name for name in returned_losses(main.returned) or () if isinstance(name, str)]
     if replicas.alone:
-        return given or tuple(local)
-    everyone = replicas.gather((given, local))
+        return tasks or tuple(returned)
+    everyone = replicas.gather((tasks, returned))
     different = {names for names, _ in everyone if names is not None}
     if len(different) > 1:
         raise_closure_problems(
             [f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."]
         )
-    found = tuple(dict.fromkeys(name for _, names in everyone for name in names))
-    return different.pop() if different else task_names(found) if found else ()
+    if different:
+        return different.pop()
+    names = dict.fromkeys(name for _, names in everyone for name in names)
+    return task_names([*names]) if names else ()
 
 
 def agree_on_losses(
-    local_losses: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
+    local_losses: Sequence[TaskLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
 ) -> list[AgreedLosses]:
     """Averages losses over ranks in one collective. Raises an error on every rank if any rank has a problem.
 
     Args:
-        local_losses: The losses of the closures on this rank.
+        local_losses: The losses of each closure on this rank.
         tasks: All task names.
         problems: The problems on this rank.
         call: The number of previous calls to the meter.
         replicas: The ranks that must agree.
     """
+    local_values = [losses.values(tasks) for losses in local_losses]
     if replicas.alone:
         raise_closure_problems(problems)
         return [
-            AgreedLosses(local.losses, local.values, torch.ones_like(local.values), local.numbers)
-            for local in local_losses
+            AgreedLosses(losses, values, torch.ones_like(values), values.tolist())
+            for losses, values in zip(local_losses, local_values, strict=True)
         ]
-    # The weighted losses and the weights of each closure, the number of problems, and the ranks' numbers of calls.
-    weights, weighted_losses = [], []
-    for local in local_losses:
-        given = [torch.as_tensor(local.losses.weights.get(task, 0.0)).to(local.values) for task in tasks]
-        weight = torch.where(local.values.isnan(), 0.0, torch.stack(given)) if given else local.values
-        weights.append(replicas.to_device(weight))
-        weighted_losses.append(torch.where(weights[-1] > 0, replicas.to_device(local.values), 0.0) * weights[-1])
-    call %= 1 << 20  # keeps squares exact
-    message = torch.cat([*weighted_losses, *weights, weights[0].new_tensor([float(len(problems)), call, call * call])])
-    replicas.sum_in_place(message)
-    *sums, elsewhere, calls, squares = message.split([len(tasks)] * (2 * len(local_losses)) + [1, 1, 1])
 
+    # One message: weighted losses and weights [2, closures, tasks], the number of problems, and the number of calls.
+    weights, weighted_losses = [], []
+    for losses, values in zip(local_losses, local_values, strict=True):
+        weight = values.new_tensor([float(losses.weights.get(task, 0.0)) for task in tasks])
+        weight = torch.where(values.isnan(), 0.0, weight)
+        weights.append(replicas.to_device(weight))
+        weighted_losses.append(replicas.to_device(torch.where(weight > 0, values, 0.0) * weight))
+    call %= 1 << 20  # keeps squares exact
+    message = torch.cat([*weighted_losses, *weights, weights[0].new_tensor([len(problems), call, call * call])])
+    replicas.sum_in_place(message)
+    problems_everywhere, calls, squares = message[-3:].tolist()
     raise_closure_problems(problems)
-    if elsewhere.item():
+    if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
-    if squares.item() - 2 * call * calls.item() + replicas.size * call * call:  # Σ (a rank's calls − mine)²
+    if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
         raise_closure_problems([_UNEQUAL_CALLS])
 
     agreed = []
-    for local, weight, total, all_weights in zip(local_losses, weights, sums, sums[len(local_losses) :], strict=False):
+    total_losses, total_weights = message[:-3].view(2, len(local_losses), len(tasks))
+    for losses, weight, total_loss, total_weight in zip(
+        local_losses, weights, total_losses, total_weights, strict=True
+    ):
         # A NaN loss would make the sum of gradients NaN even with weight 0.
-        counted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
-        losses = {task: loss for task, loss in local.losses.losses.items() if task in counted}
-        mean = total / all_weights
-        agreed.append(AgreedLosses(TaskLosses(losses, local.losses.weights), mean, weight / all_weights, mean.tolist()))
+        weighted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
+        counted = {task: loss for task, loss in losses.losses.items() if task in weighted}
+        mean = total_loss / total_weight
+        agreed.append(AgreedLosses(TaskLosses(counted, losses.weights), mean, weight / total_weight, mean.tolist()))
     return agreed
 
 

@@ -25,7 +25,6 @@ from .closure import (
 )
 from .distributed import (
     AgreedLosses,
-    LocalLosses,
     Replicas,
     agree_on_losses,
     has_synchronized_norms,
@@ -116,14 +115,13 @@ class Measurement:
 
     def _agree_on_losses(self, replayables: Sequence[ReplayableClosure]) -> list[AgreedLosses]:
         """Returns the losses averaged over ranks."""
-        values = [replayable.losses.values(self._tasks) for replayable in replayables]
-        local = [LocalLosses(s.losses, v, v.tolist()) for s, v in zip(replayables, values, strict=True)]
+        losses = [replayable.losses for replayable in replayables]
         problems = [
             problem
-            for replayable, losses in zip(replayables, local, strict=True)
-            for problem in self._closure_problems(replayable, losses.numbers)
+            for replayable in replayables
+            for problem in self._closure_problems(replayable, replayable.losses.values(self._tasks).tolist())
         ]
-        return agree_on_losses(local, self._tasks, problems, self._call, self._replicas)
+        return agree_on_losses(losses, self._tasks, problems, self._call, self._replicas)
 
     def _reading(
         self, context: StepContext, observed: Observed, main: AgreedLosses, target_losses: AgreedLosses

@@ -21,7 +21,7 @@ from .distributed import Replicas, is_sharded
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradient_error
 from .isolation import Replayer, has_compiled_modules
-from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
+from .steps import Steps, check_ownership, make_steps, read_optimizers
 from .task_closures import ReplayableTasks, TaskFunctions
 
 Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
@@ -70,9 +70,7 @@ class Setup:
         """Returns the steps for the optimizers' current settings and state."""
         if not self.uses_steps:
             return Steps({}, [])
-        if self.update == "sgd":
-            return sgd_steps(parameters, self.optimizers, self.lr)
-        return optimizer_steps(parameters, self.optimizers)
+        return make_steps(parameters, self.optimizers, self.update, self.lr)
 
     def scale(self) -> float:
         # Not scale(), which would initialize the scaler; that is up to the training loop.

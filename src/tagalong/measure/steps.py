@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -14,8 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
-
-from tagalong.errors import InvalidInput
 
 FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
 CHUNK_SIZE = 1 << 22  # elements, which bounds the memory for temporaries without many more kernel launches
@@ -50,11 +47,8 @@ class Steps:
     @property
     def lr(self) -> float:
         if len(self._learning_rates) != 1:
-            raise InvalidInput(
-                "per_lr",
-                f"needs one learning rate for all shared parameters, found {self._learning_rates or 'none'}",
-                hint="pass `per_lr=False`",
-            )
+            rates = self._learning_rates or "none"
+            raise ValueError(f"`per_lr` needs one learning rate for all shared parameters, found {rates}")
         return self._learning_rates[0]
 
     def slope(self, indices: Sequence[int]) -> float | None:
@@ -222,15 +216,21 @@ class CopiedOptimizer(StepRule):
         for stand_in, gradient in zip(stand_ins, gradients, strict=True):
             stand_in.grad = gradient.clone()  # which some optimizers change
         owners = [self._parameters[index] for index in indices]
+
+        # The hooks that users have registered for all optimizers are not called, since no real step is taken.
+        registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+        hooks = [dict(registry) for registry in registries]
         try:
-            clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
-            with _without_global_hooks():
-                clone.step()
+            for registry in registries:
+                registry.clear()
+            copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True))).step()
         except (TypeError, AttributeError) as error:
             name = type(self._optimizer).__name__
-            raise RuntimeError(
-                f"could not run a step with a copy of `optimizer` ({name}): {error}; use update='sgd'"
-            ) from error
+            raise RuntimeError(f"cannot take a step with a copy of {name}: {error}; use update='sgd'") from error
+        finally:
+            for registry, registered in zip(registries, hooks, strict=True):
+                registry.update(registered)
+
         for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
             if target.data_ptr() == owner.data_ptr():
                 target.copy_(stand_in.detach())
@@ -261,10 +261,9 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
             settings = {k: copy.deepcopy(v, memo) for k, v in group.items() if k not in ("params", "param_names")}
             groups.append({**settings, "params": members})
     for key, value in optimizer.state.items():
-        if not isinstance(key, Tensor):
-            state[key] = copy.deepcopy(value, memo)
-        elif value and id(key) in stand_ins:
-            state[stand_ins[id(key)]] = copy.deepcopy(value, memo)
+        owner = stand_ins.get(id(key)) if isinstance(key, Tensor) else key
+        if owner is not None and (value or owner is key):
+            state[owner] = copy.deepcopy(value, memo)
     attributes = {
         name: copy.deepcopy(value, memo)
         for name, value in vars(optimizer).items()
@@ -274,70 +273,44 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
     return clone
 
 
-@contextmanager
-def _without_global_hooks() -> Iterator[None]:
-    """Disables the global step hooks that users have registered, since no real step is taken."""
-    registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
-    saved = [dict(registry) for registry in registries]
-    for registry in registries:
-        registry.clear()
-    try:
-        yield
-    finally:
-        for registry, hooks in zip(registries, saved, strict=True):
-            registry.update(hooks)
+def make_steps(
+    parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], update: str, lr: float | None = None
+) -> Steps:
+    """Returns the steps that the optimizers in their current state would take on one task's gradient.
 
-
-def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """Returns the plain gradient steps of the paper, with the learning rate `lr` or that of each parameter group."""
+    Args:
+        parameters: The shared parameters.
+        optimizers: Their optimizers.
+        update: ``"sgd"`` for the plain gradient steps of the paper, with the learning rates of the optimizers.
+        lr: A learning rate that replaces them.
+    """
     if lr is not None:
         return Steps({SgdRule({"lr": lr}, {}): range(len(parameters))}, [lr])
-    rules: dict[StepRule, Sequence[int]] = {}
-    for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        if group.get("lr") is None:
-            name = type(optimizer).__name__
-            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `update='sgd'` with `lr`")
-        rules[SgdRule({"lr": group["lr"]}, {})] = indices
-    return Steps(rules, _learning_rates(parameters, optimizers))
-
-
-def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> Steps:
-    """Returns the steps that the optimizers in their current state would take on one task's gradient."""
+    index_of = {id(p): i for i, p in enumerate(parameters)}
     rules: dict[StepRule, Sequence[int]] = {}
     without_formula: dict[Optimizer, dict[int, Tensor]] = {}
-    for optimizer, group, indices in _owned_groups(parameters, optimizers):
-        kind = type(optimizer)
+    learning_rates = []
+    groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
+    for optimizer, group in groups:
+        indices = [index_of[id(p)] for p in group["params"] if id(p) in index_of]
+        if not indices:
+            continue
+        kind, rate = type(optimizer), group.get("lr")
+        learning_rates += [] if rate is None else [float(rate)]
         states = {i: optimizer.state.get(parameters[i]) or {} for i in indices}
-        if kind not in (SGD, Adam, AdamW) or any(parameters[i].dtype not in FORMULA_DTYPES for i in indices):
+        if update == "sgd" and rate is None:
+            raise ValueError(f"`optimizer` ({kind.__name__}) has no learning rate; pass `update='sgd'` with `lr`")
+        if update == "sgd":
+            rules[SgdRule({"lr": rate}, {})] = indices
+        elif kind not in (SGD, Adam, AdamW) or any(parameters[i].dtype not in FORMULA_DTYPES for i in indices):
             without_formula.setdefault(optimizer, {}).update({i: parameters[i] for i in indices})
         elif kind is SGD:
             rules[SgdRule(group, states)] = indices
         else:
-            decoupled = bool(group.get("decoupled_weight_decay", kind is AdamW))
-            rules[AdamRule(group, states, decoupled)] = indices
+            rules[AdamRule(group, states, bool(group.get("decoupled_weight_decay", kind is AdamW)))] = indices
     for optimizer, owned in without_formula.items():
         rules[CopiedOptimizer(optimizer, owned)] = list(owned)
-    return Steps(rules, _learning_rates(parameters, optimizers))
-
-
-def _owned_groups(
-    parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]
-) -> list[tuple[Optimizer, Mapping[str, Any], list[int]]]:
-    """Returns the parameter groups that contain any of the parameters, with the indices of these."""
-    index_of = {id(p): i for i, p in enumerate(parameters)}
-    owned: list[tuple[Optimizer, Mapping[str, Any], list[int]]] = []
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            indices = [index_of[id(p)] for p in group["params"] if id(p) in index_of]
-            if indices:
-                owned.append((optimizer, group, indices))
-    return owned
-
-
-def _learning_rates(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[float]:
-    """Returns the learning rates of the parameters, without optimizers that compute their own."""
-    rates = [group.get("lr") for _, group, _ in _owned_groups(parameters, optimizers)]
-    return [float(rate) for rate in rates if rate is not None]
+    return Steps(rules, learning_rates)
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
@@ -350,17 +323,12 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
             candidate = optimizers[position] = candidate.optimizer
         name = type(candidate).__name__
         if not isinstance(candidate, Optimizer):
-            raise InvalidInput("optimizer", "must be a torch.optim.Optimizer or a list of them", name)
-        if isinstance(candidate, LBFGS):
-            expected = "is LBFGS, which evaluates the loss multiple times per step"
-            raise InvalidInput("optimizer", expected, hint="use `update='sgd'` with `lr` instead of `optimizer`")
-        if isinstance(candidate, SparseAdam):
-            expected = "is SparseAdam, which accepts only sparse gradients"
-            hint = "leave the sparse embeddings out of `shared` and pass the optimizer that trains the dense parameters"
-            raise InvalidInput("optimizer", expected, hint=hint)
+            raise ValueError(f"`optimizer` must be a torch.optim.Optimizer or a list of them, found {name}")
+        if isinstance(candidate, LBFGS | SparseAdam):
+            advice = "use `update='sgd'` with `lr`, or leave the parameters that it trains out of `shared`"
+            raise ValueError(f"`optimizer` is {name}, whose steps cannot be computed from one gradient; {advice}")
         if any(group.get("differentiable") for group in candidate.param_groups):
-            expected = f"({name}) has differentiable=True, which makes its step part of the autograd graph"
-            raise InvalidInput("optimizer", expected, hint="create it with differentiable=False")
+            raise ValueError(f"`optimizer` ({name}) has differentiable=True; create it with differentiable=False")
     return optimizers
 
 
@@ -369,10 +337,9 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     ids_by_optimizer = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in ids_by_optimizer) for p in parameters]
     if max(owners) > 1:
-        number = sum(n > 1 for n in owners)
-        expected = f"is ambiguous: {number} shared parameters belong to more than one optimizer"
-        raise InvalidInput("optimizer", expected, hint="pass only the one that updates them")
+        raise ValueError("`optimizer` must own each shared parameter once; found some in more than one optimizer")
     if max(owners) == 0:
-        expected = "contains none of the shared parameters, so its steps would not change them"
-        hint = "pass the optimizer that trains `shared`, or `update='sgd'` with `lr`"
-        raise InvalidInput("optimizer", expected, hint=hint)
+        raise ValueError(
+            "`optimizer` contains none of the shared parameters, so its steps would not change them; pass the "
+            "optimizer that trains `shared`, or `update='sgd'` with `lr`"
+        )
