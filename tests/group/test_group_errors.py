@@ -21,7 +21,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ("affinity.csv", "`scores`.*str"),
         (None, "`scores`"),
         (GAPS, "`scores`.*inf.*'1' on '2'"),
-        (Affinity.from_matrix(np.full((2, 2), np.nan), ["a", "b"]), "`scores`.*'a', 'b'"),
+        (Affinity.from_matrix(np.full((2, 2), np.nan), ["a", "b"]), "`scores`.*'a' on 'b'"),
         (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "'b'"),
         (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "'c', 'd'"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores`"),

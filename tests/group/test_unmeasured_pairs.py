@@ -128,14 +128,35 @@ def test_missing_values_of_a_frame_are_unmeasured_pairs() -> None:
         assert select_groups(frame, 2).unmeasured == pytest.approx(1 / 6)
 
 
-def test_a_task_without_measured_pairs_is_refused_by_name() -> None:
-    table = planted(5, 2, 0.1)
-    table[3, :] = table[:, 3] = np.nan
-    affinity = Affinity.from_matrix(table, list("abcde"))
-    with pytest.raises(ValueError, match=r"`scores`.* 'd'"):
-        select_groups(affinity, 2)
-    with pytest.raises(ValueError, match=r"`scores`.* 'd'"):
-        score_grouping(affinity, [set("abcde")])
+def test_tasks_without_measured_pairs_are_left_out_unless_they_are_to_be_placed() -> None:
+    """Three of 60 datasets, as after two visits of each."""
+    table = planted(60, 6, 0.1)
+    table[[7, 8, 40], :] = table[:, [7, 8, 40]] = np.nan
+    affinity = Affinity.from_matrix(table, stderr=np.full(table.shape, 0.1))
+    unmeasured, measured = {"7", "8", "40"}, {str(i) for i in range(60)} - {"7", "8", "40"}
+    with pytest.warns(UserWarning, match="'40', '7', '8'"):
+        grouping = select_groups(affinity, 6)
+    assert set(grouping.unplaced) == unmeasured
+    assert set(grouping.tasks) == measured
+    assert all(len({int(task) % 6 for task in group.serves}) == 1 for group in grouping.groups)
+    assert grouping.unmeasured == 0  # of the pairs of those that are placed
+    assert any("'7'" in remark or " 7," in remark for remark in grouping.remarks)
+    assert Grouping.from_json(grouping.to_json()) == grouping
+    with pytest.warns(UserWarning, match="'7'"), pytest.raises(ValueError, match="'7'"):
+        score_grouping(affinity, [measured, {"7", "1"}])
+
+    placed = select_groups(affinity, 6, place_unmeasured=True, resamples=5)
+    assert placed.unplaced == ()
+    assert set(placed.tasks) == measured | unmeasured
+    assert placed.unmeasured == pytest.approx((60 * 59 - 57 * 56) / (60 * 59))
+    families = [{int(task) % 6 for task in group.serves - unmeasured} for group in placed.groups]
+    assert all(len(family) <= 1 for family in families)
+    assert all(abs(placed.per_task[task]) < 1 for task in unmeasured)
+
+
+def test_at_least_one_pair_must_be_measured() -> None:
+    with pytest.raises(ValueError, match="`scores`"):
+        select_groups(np.full((4, 4), np.nan), 2)
 
 
 def test_the_answer_says_how_many_pairs_were_never_measured() -> None:

@@ -36,7 +36,7 @@ class Completion:
     """A square table [source, target] whose unmeasured pairs have been predicted.
 
     Attributes:
-        matrix: the table. Pairs of tasks of which nothing is known are still NaN.
+        matrix: the table. A task without any measured pair is predicted to be like the average task.
         stderr: the standard deviation of each prediction, and zero for measured pairs.
         predicted: which pairs have been predicted.
     """
@@ -76,9 +76,8 @@ def complete_pairs(matrix: Floats) -> Completion | None:
     """
     pairs = ~np.eye(len(matrix), dtype=bool)
     measured = pairs & np.isfinite(matrix)
-    known_tasks = measured.any(axis=0) | measured.any(axis=1)
-    predicted = pairs & np.isnan(matrix) & np.outer(known_tasks, known_tasks)
-    if not predicted.any():
+    predicted = pairs & np.isnan(matrix)
+    if not predicted.any() or not measured.any():
         return None
     scaled = _Standardized.of(matrix, measured)
     fit, variance = _choose_fit(scaled.values, measured)

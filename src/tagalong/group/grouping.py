@@ -165,6 +165,7 @@ class Grouping:
             pairs were measured.
         unmeasured: the fraction of pairs of tasks that were never measured. Their scores were predicted from the other
             pairs.
+        unplaced: the tasks that no network serves because none of their pairs was measured.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -185,6 +186,7 @@ class Grouping:
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
     resampled: Stability | None = field(default=None, repr=False)
     unmeasured: float = field(default=0.0, repr=False)
+    unplaced: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(sorted(self.groups)))
@@ -276,6 +278,8 @@ class Grouping:
             }
         if self.unmeasured:
             document["unmeasured"] = self.unmeasured
+        if self.unplaced:
+            document["unplaced"] = list(self.unplaced)
         return document
 
     @staticmethod

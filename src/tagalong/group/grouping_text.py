@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tagalong.errors import first_few
 from tagalong.rendering import TextTable, join, table, tag
 
 from .solvers import MAX_TIES
@@ -54,6 +55,8 @@ def remarks(grouping: Grouping) -> list[str]:
     if grouping.unmeasured:
         share = f"{grouping.unmeasured:.0%}" if grouping.unmeasured >= 0.005 else "less than 1%"
         found.append(f"{share} of pairs were never measured; their scores are predictions")
+    if grouping.unplaced:
+        found.append(f"not placed, as none of their pairs was measured: {first_few(grouping.unplaced, 12)}")
     if grouping.resampled is not None:
         found.append(str(grouping.resampled))
     return found

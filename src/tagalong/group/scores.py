@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -79,6 +80,7 @@ class Scores:
         own_costs: whether every network has its own cost, so the `cost` option is not needed.
         completion: the predictions for pairs that were never measured, or None if all pairs were. `matrix` contains
             the predictions.
+        unplaced: the tasks that were left out because none of their pairs was measured.
     """
 
     tasks: tuple[str, ...]
@@ -88,20 +90,12 @@ class Scores:
     singles: bool = False
     own_costs: bool = False
     completion: Completion | None = None
+    unplaced: tuple[str, ...] = ()
 
     @property
     def unmeasured(self) -> float:
         """The fraction of pairs whose score was predicted because they were never measured."""
         return 0.0 if self.completion is None else self.completion.unmeasured
-
-    @property
-    def unknown_tasks(self) -> tuple[str, ...]:
-        """The tasks without any measured pair, if the scores are a square table."""
-        n = len(self.tasks)
-        if self.matrix is None or n == 1:
-            return ()
-        missing = np.isnan(self.matrix) | np.eye(n, dtype=bool)
-        return tuple(task for i, task in enumerate(self.tasks) if missing[i].all() and missing[:, i].all())
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
         """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
@@ -138,30 +132,42 @@ class Scores:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
-def read_scores(scores: Any, complete: Complete, has_costs: bool = False) -> Scores:
+def read_scores(scores: Any, complete: Complete, has_costs: bool = False, place_unmeasured: bool = False) -> Scores:
     """Reads scores in any form that `select_groups` accepts.
 
     Args:
         scores: see `select_groups`.
         complete: see `select_groups`.
         has_costs: whether the `cost` option was passed to `select_groups`.
+        place_unmeasured: see `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
     if isinstance(scores, Affinity):
-        return _from_matrix(scores.mean, scores.tasks, bool(scores.settings.get("held_out")))
+        return _from_matrix(scores.mean, scores.tasks, place_unmeasured, bool(scores.settings.get("held_out")))
     if isinstance(scores, Mapping):
         return _from_table(scores, complete)
     if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
         listed = _from_candidates(scores)
         return _complete_candidates(listed, has_costs) if complete == "pairs" else replace(listed, own_costs=True)
     if hasattr(scores, "columns") and hasattr(scores, "index") and hasattr(scores, "to_numpy"):
-        return _from_frame(scores)
-    return _from_array(scores)
+        return _from_frame(scores, place_unmeasured)
+    return _from_array(scores, place_unmeasured)
 
 
-def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = False) -> Scores:
-    order = sorted(range(len(tasks)), key=tasks.__getitem__)
+def _from_matrix(matrix: Floats, tasks: tuple[str, ...], place_unmeasured: bool, allow_single: bool = False) -> Scores:
+    measured = ~np.isnan(matrix) & ~np.eye(len(tasks), dtype=bool)
+    has_pair = np.asarray((measured | measured.T).any(axis=0))
+    unplaced: tuple[str, ...] = ()
+    if has_pair.any() and not place_unmeasured:
+        unplaced = tuple(sorted(tasks[i] for i in np.flatnonzero(~has_pair)))
+    if unplaced:
+        warnings.warn(
+            f"no pair was measured for {first_few([repr(task) for task in unplaced])}; "
+            "no network serves them, unless place_unmeasured=True",
+            stacklevel=2,
+        )
+    order = sorted((i for i, task in enumerate(tasks) if task not in unplaced), key=tasks.__getitem__)
     sorted_matrix = np.array(matrix)[np.ix_(order, order)]
     completion = complete_pairs(sorted_matrix)
     return Scores(
@@ -169,10 +175,11 @@ def _from_matrix(matrix: Floats, tasks: tuple[str, ...], allow_single: bool = Fa
         sorted_matrix if completion is None else completion.matrix,
         singles=allow_single and not np.isnan(np.diagonal(sorted_matrix)).any(),
         completion=completion,
+        unplaced=unplaced,
     )
 
 
-def _from_array(scores: Any) -> Scores:
+def _from_array(scores: Any, place_unmeasured: bool) -> Scores:
     try:
         matrix = np.array(scores, dtype=np.float64)
     except (TypeError, ValueError):
@@ -181,10 +188,10 @@ def _from_array(scores: Any) -> Scores:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         found = f"shape {matrix.shape}"
         raise InvalidInput("scores", "must be square, with one row and one column per task", found)
-    return _from_matrix(matrix, tuple(map(str, range(len(matrix)))))
+    return _from_matrix(matrix, tuple(map(str, range(len(matrix)))), place_unmeasured)
 
 
-def _from_frame(frame: Any) -> Scores:
+def _from_frame(frame: Any, place_unmeasured: bool) -> Scores:
     columns, rows = tuple(map(str, frame.columns)), tuple(map(str, frame.index))
     problems = task_name_problems(columns, "`scores`: column names") + task_name_problems(rows, "`scores`: row names")
     if set(columns) != set(rows):
@@ -198,7 +205,7 @@ def _from_frame(frame: Any) -> Scores:
         matrix = np.where(missing, np.nan, values).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput("scores", "must contain only numbers", str(error)) from None
-    return _from_matrix(matrix[[rows.index(name) for name in columns]], columns)
+    return _from_matrix(matrix[[rows.index(name) for name in columns]], columns, place_unmeasured)
 
 
 def _from_candidates(scores: Any) -> Scores:

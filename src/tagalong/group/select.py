@@ -40,6 +40,7 @@ def select_groups(
     cannot_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
+    place_unmeasured: bool = False,
     solver: SolverName = "auto",
     time_limit: float | None = None,
     seed: int = 0,
@@ -63,7 +64,7 @@ def select_groups(
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
             `{frozenset: {task: value}}`, or a list of `Candidate` objects. In an affinity or a square table, pairs that
             were never measured are NaN. They are predicted from the measured pairs, and `Grouping.unmeasured` is their
-            fraction. Each task needs at least one measured pair.
+            fraction.
         budget: the maximum number of networks. If networks have costs (see `cost`), this is the maximum total cost
             instead.
         objective: "max" if larger scores are better, or "min" for losses.
@@ -84,6 +85,8 @@ def select_groups(
             pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
             Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If every
             pair is listed at more than one cost, groups are added at each of those costs.
+        place_unmeasured: whether to place tasks without any measured pair, as if they were average tasks. By default,
+            they are left out with a warning (`Grouping.unplaced`).
         solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
             "auto".
         time_limit: the time limit in seconds, after which the best grouping found so far is returned.
@@ -121,6 +124,7 @@ def select_groups(
         cannot_link=cannot_link,
         weights=weights,
         complete=complete,
+        place_unmeasured=place_unmeasured,
         solver=solver,
         time_limit=time_limit,
         seed=seed,
@@ -144,6 +148,7 @@ def select_groups_by_budget(
     cannot_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
+    place_unmeasured: bool = False,
     solver: SolverName = "auto",
     time_limit: float | None = None,
     seed: int = 0,
@@ -166,6 +171,7 @@ def select_groups_by_budget(
         cannot_link: sets of tasks that must not be trained in the same network.
         weights: the weight of each task in the sum.
         complete: how to fill in the results of larger groups that a table of results lacks.
+        place_unmeasured: whether to place tasks without any measured pair.
         solver: the name of the solver.
         time_limit: the time limit in seconds, for all budgets together.
         seed: the random seed.
@@ -199,7 +205,7 @@ def select_groups_by_budget(
         resamples=resamples,
         stop=stop,
     )
-    read = read_scores(scores, complete, has_costs=cost is not None)
+    read = read_scores(scores, complete, cost is not None, place_unmeasured)
     request.check(read)
     groupings = _solve_request(read, request)
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
@@ -268,6 +274,7 @@ def _to_grouping(
         ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
         options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
         unmeasured=scores.unmeasured,
+        unplaced=scores.unplaced,
     )
 
 

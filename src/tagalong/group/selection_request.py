@@ -16,7 +16,6 @@ import numpy as np
 from tagalong.affinity import max_resamples
 from tagalong.errors import (
     InvalidInput,
-    first_few,
     is_integer,
     is_number,
     is_positive,
@@ -224,11 +223,6 @@ class SelectionRequest:
     def _value_problems(self, scores: Scores) -> list[InvalidInput]:
         if scores.matrix is None:
             return []
-        unknown = scores.unknown_tasks
-        if unknown:
-            found = f"none from or onto {first_few([repr(task) for task in unknown])}"
-            hint = "measure some of its pairs, or omit the task" if len(unknown) == 1 else "measure some of their pairs"
-            return [InvalidInput("scores", "must contain at least one measured pair of every task", found, hint)]
         wanted = ~np.eye(len(scores.tasks), dtype=bool)
         if self.allows_single_tasks(scores):
             wanted[:] = True
