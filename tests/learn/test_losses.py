@@ -92,7 +92,7 @@ def test_losses_of_a_stack_equal_those_of_each_network(tasks: tuple[Task, ...], 
         outputs = [network.eval()(inputs) for network in networks]
         return losses.join({name: torch.stack([own[name] for own in outputs]) for name in problem.names})
 
-    table = rows.mean_losses(outputs_on, at_once=8)  # [networks, tasks, 3]
+    table = rows.mean_losses(outputs_on)  # [networks, tasks, 3]
     first = first_half(len(problem.val))
     for (network, place), is_trained in np.ndenumerate(trains):
         if is_trained:

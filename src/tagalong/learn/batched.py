@@ -304,12 +304,9 @@ class BatchedTraining:
             inputs, labels = self._train.batch(rows, networks_per_seed=len(self.job_of_row) // len(rows))
         self.optimizer.zero_grad()
         with self.recipe.precision(self.device):
-            losses, _ = self.losses.means(self._outputs(inputs), labels)
+            losses, _ = self.losses.means(self.losses.join(self.stack(inputs)), labels)
         (losses * self._weights).sum().backward()
         self._update()
-
-    def _outputs(self, inputs: Tensor) -> list[Tensor]:
-        return self.losses.join(self.stack(inputs))
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -330,8 +327,10 @@ class BatchedTraining:
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
         tables = np.full((*self.trains.shape, 3), np.nan)
-        with evaluation_mode(self.stack.network):
-            tables[self.job_of_row] = self._val.mean_losses(self._outputs, self.recipe.batch_size)
+        size = self.recipe.batch_size
+        tables[self.job_of_row] = self._val.mean_losses(
+            lambda inputs: self.losses.join(self.stack.outputs_on(inputs, size))
+        )
         tables[~self.trains] = np.nan
         table = tables[..., 0]
         self.curve.append(table)

@@ -261,32 +261,29 @@ class LabeledRows:
         rows = torch.cat(list(parts)).to(self._rows.inputs.device)  # all at once: a GPU would wait for each copy
         return map(self.batch, rows.split([len(part) for part in parts]))
 
-    def chunks(self, at_once: int | None = None) -> Iterator[tuple[Tensor, list[Labels]]]:
+    def chunks(self) -> Iterator[tuple[Tensor, list[Labels]]]:
         """Yields all rows in order, in chunks."""
         if not isinstance(self._rows, Split):
             yield from map(self._prepare, self._rows.chunks())
             return
         inputs = self._rows.inputs
-        at_once = at_once or rows_at_once(inputs)
+        at_once = rows_at_once(inputs)
         for start in range(0, len(inputs), at_once):
             part = slice(start, start + at_once)
             yield inputs[part], [table.on(part) for table in self._tables]
 
     @torch.no_grad()
-    def mean_losses(
-        self, outputs_on: Callable[[Tensor], Sequence[Tensor]], at_once: int | None = None
-    ) -> NDArray[np.float64]:
+    def mean_losses(self, outputs_on: Callable[[Tensor], Sequence[Tensor]]) -> NDArray[np.float64]:
         """Returns the mean loss of each task on all rows, and on each half of them [networks, tasks, 3].
 
         The loss on a half without labels is NaN. See `first_half` for the halves.
 
         Args:
             outputs_on: computes the outputs on some inputs, see `Losses.join`.
-            at_once: the number of rows to compute at once.
         """
         first = first_half(len(self._rows), self._rows.groups)
         sums, start = torch.zeros(()), 0
-        for inputs, labels in self.chunks(at_once):
+        for inputs, labels in self.chunks():
             losses, present = self._losses.row_losses(outputs_on(inputs), labels)
             counted = torch.ones_like(losses) if present is None else present.expand_as(losses).to(losses.dtype)
             in_first = first[start : start + len(inputs), None].to(losses.device)
