@@ -87,7 +87,7 @@ def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
 def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
     both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
     assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
-    with pytest.raises(ValueError, match="`tasks`.*'b'"):
+    with pytest.raises(ValueError, match=r"`tasks`.*'b'"):
         both.only(["b"])
 
 
