@@ -124,7 +124,11 @@ def _check_option_conflicts(
 
 def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
-    part = table if tasks is None else table.only(tasks)
+    part = table
+    if tasks is not None and table.kind not in ("affinity", "square"):
+        raise InvalidInput("tasks", "requires pairwise scores", str(table))
+    if tasks is not None:
+        part = replace(table, tasks=tuple(tasks), scores=table.scores.only(tasks))
     if average is None:
         return part
     if part.kind != "affinity":
