@@ -83,7 +83,6 @@ def test_results_are_checked(tagalong: Terminal, text: str, named: str) -> None:
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
         ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
         ({"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"}, "--axis source"),
-        ({"a": {"b": 1}, "c": {"d": 2}}, "'b', 'd'"),
         ({"format": "tagalong-affinity"}, "file.json"),
     ],
 )

@@ -43,11 +43,6 @@ class ScoreTable:
     scores: Any
     axis: Axis = "source"
 
-    @property
-    def has_singles(self) -> bool:
-        """Whether a square table has values on the diagonal, which may be single-task results."""
-        return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
-
     def __str__(self) -> str:
         tasks = pluralize(len(self.tasks), "task")
         if not isinstance(self.scores, Affinity):
@@ -63,10 +58,9 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
 
     Args:
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
-            JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
-            first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
-            are a table with a column `group` and one column per task, or JSON of the form `{group: {task: value}}`. If
-            the table has a column `cost`, its rows are read as candidates.
+            JSON of the form `{tasks, matrix}`, or a square table with task names in the first row and the first column.
+            Tables may be in any format supported by `Problem.from_table`. Group results are a table with a column
+            `group` and one column per task. If there is also a column `cost`, its rows are read as candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
@@ -111,13 +105,7 @@ def _from_document(document: Any, path: Path, axis: Axis) -> ScoreTable:
         except (TypeError, ValueError) as error:
             raise TableError(f"{path}:", str(error).replace("`", "")) from None
         return ScoreTable("square", affinity.tasks, affinity, axis)
-    if not document or not isinstance(document, dict) or not all(isinstance(row, dict) for row in document.values()):
-        expected = "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or {group: {task: value}}"
-        raise TableError(path, expected, "something else")
-    columns: dict[str, list[str]] = {"group": list(document)}
-    for name in dict.fromkeys(name for row in document.values() for name in row):
-        columns[name] = ["" if row.get(name) is None else str(row[name]) for row in document.values()]
-    return _from_table(tabular.read_table(columns, str(path), as_text=True), axis)
+    raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
 
 
 def _from_table(table: pd.DataFrame, axis: Axis) -> ScoreTable:
