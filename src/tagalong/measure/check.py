@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,8 +16,10 @@ from tagalong.rendering import TextTable
 from .closure import ReplayableClosure, TaskLosses
 from .gradients import gradient_bytes
 from .objects import MAX_OBJECTS
-from .schedules import Stopwatch
+from .schedules import Schedule, Stopwatch
 from .setup import Setup
+
+SIMULATED_CALLS = 1000  # to find out how often a schedule measures
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def summarize(
     *,
     rows: int,
     ratio: float,
-    overhead: float,
+    schedule: Schedule,
 ) -> Check:
     """Returns the report.
 
@@ -99,7 +102,7 @@ def summarize(
         notes: What the measured step noted.
         rows: The number of task gradients that a measured step may keep in memory.
         ratio: As in `Check`.
-        overhead: As in `Check`.
+        schedule: The meter's schedule.
     """
     parameters = setup.trainable()
     index = {id(p): i for i, p in enumerate(setup.parameters)}
@@ -137,6 +140,7 @@ def summarize(
     )
     if setup.uses_gradients:
         memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
+    measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
         tuple(tasks),
         {name[0]: (tuple(p.shape), by) for p, name, by in zip(parameters, names, users, strict=True)},
@@ -144,5 +148,6 @@ def summarize(
         (*all_notes, *notes),
         memory,
         ratio,
-        overhead,
+        # Of an "auto" schedule, every call is due until it has been timed.
+        overhead=min(ratio * measured / SIMULATED_CALLS, getattr(schedule, "max_overhead", math.inf)),
     )

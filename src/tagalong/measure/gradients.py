@@ -106,6 +106,11 @@ class TaskGradients:
         try:
             return torch.autograd.grad(loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True)
         except RuntimeError as error:
+            if "selective activation checkpoint" in str(error):
+                raise RuntimeError(
+                    "selective checkpointing (`context_fn`) allows one backward pass only, but the meter needs one per "
+                    "task; leave `context_fn` out, or call the meter with one closure per task: meter({task: closure})"
+                ) from error
             if "donated" not in str(error):
                 raise
             raise RuntimeError(

@@ -158,10 +158,8 @@ def measure_step(
     number = {id(p): k for k, p in enumerate(setup.parameters)}
     touched = {t: {number[id(parameters[i])] for i in indices} for t, indices in gradients.touched.items()}
     reading = Reading(
-        tasks,
         sources,
         targets,
-        setup.estimators,
         HostCopy(torch.stack([estimator(observed).to(observed.before) for estimator in setup.estimators])),
         idle=steps.idle,
         lr=steps.lr if setup.per_lr and setup.uses_steps else 1.0,

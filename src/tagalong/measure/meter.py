@@ -44,7 +44,7 @@ from .history import HISTORY_MEMORY, MeterHistory, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
-from .schedules import Every, Schedule, Stopwatch, TrainingClock, as_schedule
+from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
 from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
@@ -171,7 +171,7 @@ class AffinityMeter:
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
         self._seed, self._dimension = seed, sketch_dimension
-        self._history_memory = history_memory / max(1, len(self._setup.estimators))
+        self._history_memory = history_memory
         self._replayer, self._warns = Replayer(), True
         self._training = TrainingGradient(self._setup)
         self._search = WrapperFinder()
@@ -387,7 +387,7 @@ class AffinityMeter:
             trial._noted.values(),
             rows=len({*sources, *targets}) if held_out is None else len(sources) + len(targets),
             ratio=ratio,
-            overhead=self._schedule.overhead(ratio),
+            schedule=self._schedule,
         )
 
     def reset(self) -> None:
@@ -407,7 +407,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._history = MeterHistory(self._given_tasks, self._history_memory)
+        self._history = MeterHistory(self._given_tasks, self._setup.estimators, self._history_memory)
         self._stream = (
             GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
             if self._streamed
@@ -614,7 +614,7 @@ class AffinityMeter:
             self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
             if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
-            self._history.tasks = task_names(reading.tasks)
+            self._history.tasks = task_names(tasks)
             self._history.add(call, reading)
             # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
             if not (reading.finite and reading.overflowed()):
@@ -622,7 +622,7 @@ class AffinityMeter:
             self._send_to_log(call)
         self._warn_about(notes)
         self._clock.add_measurement(watch)
-        if self._schedule.clocked:
+        if isinstance(self._schedule, Auto):
             slowest = replicas.maximum  # ranks must agree on when to measure next
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
         return main.returned
