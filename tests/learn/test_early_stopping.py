@@ -65,15 +65,6 @@ def make_problem(**settings: object) -> Problem:
 JOBS = [Job(("age", "ill", "kind"), 0), Job(("age",), 0), Job(("ill", "kind"), 0)]
 
 
-def test_networks_trained_alone_and_together_have_the_same_flattery() -> None:
-    problem = make_problem()
-    together = {trained.job: trained for trained in train_many(problem, JOBS)}
-    for job in JOBS:
-        alone = train(problem, job)
-        assert alone.flattery == pytest.approx(together[job].flattery, abs=1e-6)
-        assert tuple(alone.flattery) == job.tasks
-
-
 @pytest.mark.parametrize("groups", [None, np.arange(240) // 3])
 def test_losses_on_both_halves_are_those_of_their_rows(groups: NDArray[np.int64] | None) -> None:
     problem = make_problem(groups=groups)
