@@ -27,7 +27,6 @@ from .distributed import (
     AgreedLosses,
     Replicas,
     agree_on_losses,
-    has_synchronized_norms,
     raise_on_all_ranks,
 )
 from .estimators import Observed
@@ -218,7 +217,8 @@ class Measurement:
             scale=self._setup.scale(),
             shares=None if self._replicas.alone else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            needs_communication=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
+            needs_communication=not self._replicas.alone
+            and any(isinstance(module, nn.SyncBatchNorm) for module in replayable.modules()),
             guard=replayable.differentiate_at_end,
             **options,
         )

@@ -26,9 +26,7 @@ from .distributed import (
     Replicas,
     WrapperFinder,
     agree_on_tasks,
-    has_uneven_batches,
     is_learning_static_graph,
-    tracks_unused_parameters,
 )
 from .estimators import Cosine, Estimator, resolve_estimators
 from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
@@ -508,7 +506,7 @@ class AffinityMeter:
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
-        if has_uneven_batches(wrapper):
+        if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
@@ -555,8 +553,9 @@ class AffinityMeter:
                 reading = None
             else:
                 reading = measurement.run()
-            if held_out_closure is not None and tracks_unused_parameters(wrapper):
-                main.replay()  # the training loop will differentiate this closure, not the held-out one
+            if held_out_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+                # The next backward pass expects gradients for the parameters used in the last forward pass.
+                main.replay()
         finally:
             if held_out_closure is not None:
                 held_out_closure.restore_start()
@@ -572,8 +571,9 @@ class AffinityMeter:
             self._send_to_log(call)
         self._clock.add_measurement(watch)
         if isinstance(self._schedule, Auto):
-            slowest = replicas.maximum  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
+            # Ranks must agree on when to measure next.
+            durations = replicas.gather((watch.seconds(), self._clock.plain_step_seconds))
+            self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(

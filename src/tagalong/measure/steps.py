@@ -128,7 +128,7 @@ class SgdRule(StepRule):
         return -self._lr * self._coefficients(index in self._buffers)[0] * self._sign
 
     def _coefficients(self, has_buffer: bool) -> tuple[float, float]:
-        """Returns the coefficients of d and m in the step direction."""
+        # of d and m in the step direction
         fresh = 1.0 - self._dampening if has_buffer else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
