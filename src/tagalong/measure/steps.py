@@ -322,6 +322,8 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
     for position, candidate in enumerate(optimizers):
         while type(candidate).__module__.partition(".")[0] in WRAPPERS and hasattr(candidate, "optimizer"):
             candidate = optimizers[position] = candidate.optimizer
+        # opacus's optimizer takes steps on clipped and noisy gradients of samples; the one inside it takes plain steps.
+        candidate = optimizers[position] = getattr(candidate, "original_optimizer", candidate)
         name = type(candidate).__name__
         if not isinstance(candidate, Optimizer):
             raise ValueError(f"`optimizer` must be a torch.optim.Optimizer or a list of them, found {name}")
