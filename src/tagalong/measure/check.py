@@ -204,7 +204,9 @@ def _summary(
     gradients: int,
 ) -> Check:
     parameters = setup.trainable()
-    names = _parameter_names(parameters, [*main.modules(), *main.state.reached_modules()])
+    names = _parameter_names(
+        parameters, [*main.modules(), *(x for x in main.state.seen.values() if isinstance(x, nn.Module))]
+    )
     number = {id(p): i for i, p in enumerate(setup.parameters)}
     shared = {
         names[id(p)][0]: (tuple(p.shape), tuple(t for t in tasks if number[id(p)] in touched.get(t, ())))

@@ -246,6 +246,5 @@ class HostCopy:
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
-    names = as_names(tasks)
-    raise_problems(task_name_problems(names))
-    return names
+    raise_problems(task_name_problems(as_names(tasks)))
+    return as_names(tasks)
