@@ -21,7 +21,7 @@ from tagalong.affinity import Affinity
 from tagalong.registry import unknown_name
 
 from .distributed import Replicas, check_sharding, local_part, sharding_ranks
-from .history import HostCopy, task_names
+from .history import Floats, HostCopy, task_names
 from .setup import Setup
 from .sketch import GradientSketch, check_optimizers
 from .steps import check_ownership
@@ -31,9 +31,6 @@ ROWS_PER_COPY = 64  # projections that are copied from the device at once
 EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare their tasks, besides every 64
 BLOCKS = 8  # parts of each task's visits, whose differences show the noise
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 
 
 def split_estimators(estimators: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -319,7 +316,7 @@ class RunningMeans:
         self._make_room(task)
         self.skipped.setdefault(reason, Counter())[task] += 1
 
-    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, Counts]:
+    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
         n = self._tasks
         sums, counts = self._sums[:n].astype(np.float64), self._counts[:n]
@@ -371,7 +368,7 @@ class RunningMeans:
 # own gradient is in the mean that was subtracted from it.
 
 
-def _cosines(grams: Floats, squares: Floats, means: Floats, counts: Counts) -> tuple[Floats, Floats]:
+def _cosines(grams: Floats, squares: Floats, means: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
     # Returns cosines, whose norms are corrected for noise so that few visits do not shrink them, and standard errors
     # from leaving out one block at a time.
     squares = np.where(np.isfinite(squares), squares, squares[0])
@@ -404,7 +401,7 @@ def _jackknife_error(samples: Floats) -> Floats:
     return np.asarray(np.sqrt((BLOCKS - 1) * samples[1:].var(axis=0)))
 
 
-def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Floats]:
+def _products(sums: Floats, counts: NDArray[np.int64], shares: Floats) -> tuple[Floats, Floats]:
     # Returns the inner products of the tasks' means [tasks, tasks], and their squared norms [tasks], without noise. The
     # squared norms are NaN for tasks with visits in one block only.
     means, visits = _means(sums, counts), counts.sum(axis=1)
@@ -431,6 +428,6 @@ def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Flo
     return gram + common, squares - of_blocks
 
 
-def _means(sums: Floats, counts: Counts) -> Floats:
+def _means(sums: Floats, counts: NDArray[np.int64]) -> Floats:
     visits = counts.sum(axis=1, keepdims=True)
     return np.asarray(sums.sum(axis=1) / np.where(visits > 0, visits, np.nan))
