@@ -26,11 +26,6 @@ _SAME_BATCHES = (
     "Give every rank the same number of batches, e.g. with DistributedSampler(..., drop_last=True), and call the meter "
     "for each of them."
 )
-_RANK_IS_MISSING = (
-    f"another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
-    f"{_SAME_BATCHES}"
-)
-_UNEQUAL_CALLS = f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}"
 _ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
 UNEVEN_BATCHES = (
     "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
@@ -90,7 +85,10 @@ class Replicas:
         try:
             collective()
         except RuntimeError as error:
-            raise RuntimeError(_RANK_IS_MISSING) from error
+            raise RuntimeError(
+                "another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
+                + _SAME_BATCHES
+            ) from error
 
 
 class WrapperFinder:
@@ -193,7 +191,7 @@ def agree_on_losses(
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise RuntimeError(_UNEQUAL_CALLS)
+        raise RuntimeError(f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}")
 
     agreed = []
     total_losses, total_weights = message[:-3].view(2, len(local_losses), len(tasks))
