@@ -340,8 +340,8 @@ class RunningMeans:
         else:
             values, errors = _cosines(grams, squares, _means(sums, counts), counts)
         together = np.minimum(self._together, self._together.T)[:n, :n].astype(np.int64)
-        known = (together > 0) & np.isfinite(values)
-        return np.where(known, values, np.nan), np.where(known, errors, np.nan), np.where(known, together, 0)
+        measured = (together > 0) & np.isfinite(values)
+        return np.where(measured, values, np.nan), np.where(measured, errors, np.nan), np.where(measured, together, 0)
 
     def state_dict(self) -> dict[str, Any]:
         arrays = {name: torch.from_numpy(x.copy()) for name, x in vars(self).items() if isinstance(x, np.ndarray)}
