@@ -217,7 +217,7 @@ def test_unknown_estimators_and_several_learning_rates_per_lr_are_rejected() -> 
         ([], "no parameters"),
         (nn.ReLU(), "no parameters"),
         ("encoder", "`model`"),
-        (3, "int"),
+        (3, "found 3"),
         (nn.Linear(2, 2).requires_grad_(False), "frozen"),
         ([nn.Linear(2, 2).weight * 2], "computed"),
         (nn.LazyLinear(2), "lazy"),

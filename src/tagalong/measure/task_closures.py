@@ -49,7 +49,6 @@ class TaskFunctions:
         self._batches: dict[str, Any] = {}
 
     def function(self, task: str) -> Callable[..., Any]:
-        """Returns the function that computes the loss of a task."""
         closure = self._closures[task]
         return closure[1] if isinstance(closure, tuple) else closure
 
@@ -133,7 +132,7 @@ class ReplayableTasks(ReplayableClosure):
     def loss_with_graph(self, task: str) -> Tensor:
         """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
-        return TaskLosses.read({task: self._functions.loss(task)}, self.what).losses[task]
+        return TaskLosses.read({task: self._functions.loss(task)}).losses[task]
 
     def _run_each(self, tasks: Sequence[str]) -> dict[str, Any]:
         items = {}
