@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput
 
 from .closure import ReplayableClosure
-from .distributed import AgreedLosses, Replicas, has_synchronized_norms
+from .distributed import AgreedLosses, Replicas
 
 # Parts of torch's errors when a task's loss is differentiated, and what to do
 ADVICE = {
@@ -108,7 +108,8 @@ class TaskGradients:
         share: float | Tensor = 1.0 if self._replicas.alone else self._shares[task]
         if task not in self._local_tasks:  # absent on this rank, present on another
             # If computing a gradient requires communication, this rank differentiates another loss times 0.
-            if not self._local_tasks or not has_synchronized_norms(self._closure.state.modules.values()):
+            modules = self._closure.state.modules.values()
+            if not self._local_tasks or not any(isinstance(module, nn.SyncBatchNorm) for module in modules):
                 return [None] * len(leaves)
             task, share = self._local_tasks[0], 0.0
         loss = self._closure.loss_with_graph(task)

@@ -34,9 +34,7 @@ from .distributed import (
     UNEVEN_BATCHES,
     WrapperFinder,
     agree_on_tasks,
-    has_uneven_batches,
     is_learning_static_graph,
-    tracks_unused_parameters,
 )
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
@@ -490,7 +488,7 @@ class AffinityMeter:
         if not (self._schedule.due(call) or self._postponed):
             return call, False
         wrapper = self._wrapper()
-        if has_uneven_batches(wrapper):
+        if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return call, not self._postponed
@@ -554,8 +552,9 @@ class AffinityMeter:
                     raise
                 reading = None
                 notes += [f"{problem} This call was not measured." for problem in error.problems]
-            if target_closure is not None and tracks_unused_parameters(wrapper):
-                main.replay()  # the training loop will differentiate this closure, not the held-out one
+            if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+                # The next backward pass, that of training, expects gradients for the parameters used in the last run.
+                main.replay()
         finally:
             if target_closure is not None:
                 target_closure.restore_start()
@@ -578,8 +577,9 @@ class AffinityMeter:
         self._warn_about(notes)
         self._clock.add_measurement(self._watch)
         if isinstance(self._schedule, Auto):
-            slowest = replicas.maximum  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(self._watch.seconds()), slowest(self._clock.plain_step_seconds))
+            # Ranks must agree on when to measure next.
+            durations = replicas.gather((self._watch.seconds(), self._clock.plain_step_seconds))
+            self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main
 
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
