@@ -191,7 +191,7 @@ def test_a_zero_step_changes_nothing_and_has_no_value_per_learning_rate() -> Non
         ("lr", {"lr": -1.0}), ("tasks", {"lr": 0.1, "tasks": ["a", "a"]}), ("tasks", {"lr": 0.1, "tasks": "abc"}),
         ("tasks", {"lr": 0.1, "tasks": []}), ("model", {"lr": 0.1, "model": "encoder"}),
         ("every", {"lr": 0.1, "every": 0}), ("every", {"lr": 0.1, "every": 2.5}), ("every", {"lr": 0.1, "every": True}),
-        ("every", {"lr": 0.1, "every": "often"}), ("every", {"lr": 0.1, "every": None}), ("log", {"lr": 0.1, "log": 3}),
+        ("every", {"lr": 0.1, "every": "often"}), ("every", {"lr": 0.1, "every": None}),
         ("optimizer", {}), ("optimizer", {"update": "sgd"}), ("optimizer", {"update": "optimizer"}),
         ("lr", {"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), "lr": 0.1}),
     ],

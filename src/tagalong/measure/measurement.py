@@ -78,9 +78,9 @@ def measure_step(
     closures = [main] if held_out is None else [main, held_out]
     problems = [problem for closure in closures for problem in closure.losses.problems]
     for closure in closures:
-        found = [*loss_problems(closure, tasks, setup, first=first, compared=closure is target_closure)]
-        found += graph_problems(closure, tasks, setup) if verify else []
-        problems += [f"the {closure.what} {problem}" for problem in found]
+        predicates = [*loss_problems(closure, tasks, setup, first=first, compared=closure is target_closure)]
+        predicates += graph_problems(closure, tasks, setup) if verify else []
+        problems += [f"the {closure.what} {predicate}" for predicate in predicates]
     agreed = agree_on_losses([closure.losses for closure in closures], tasks, problems, call, replicas)
     losses, target_losses = agreed[0], agreed[-1]
 

@@ -38,7 +38,7 @@ from .distributed import (
 )
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
-from .history import HISTORY_MEMORY, MeterHistory, task_names
+from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
@@ -146,9 +146,6 @@ class AffinityMeter:
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
-        self._log: Any = getattr(log, "log", log)
-        if self._log is not None and not callable(self._log):
-            raise ValueError(f"`log` must be a function or have a log(metrics, step) method, found {log!r}")
         if not is_positive_integer(sketch_dimension):
             raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
         self._streamed, others = split_estimators(estimator)
@@ -169,6 +166,7 @@ class AffinityMeter:
         check_streaming(self._setup, self._streamed)
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
+        self._log: Any = getattr(log, "log", log)
         self._seed, self._dimension = seed, sketch_dimension
         self._history_memory = history_memory
         self._replayer, self._is_trial = Replayer(), False
@@ -537,10 +535,13 @@ class AffinityMeter:
             if held_out is not None:
                 target_closure = self._replayable(held_out, ran[1] if ran else [], held_out=True)
                 target_closure.run()
-            tasks = self._history.tasks or tuple(needed and closure.tasks)
-            if verify and ran is None:
+            tasks = self._history.tasks or ()
+            if ran is not None:
+                tasks = tasks or tuple(closure.tasks)
+            elif verify:
                 tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            notes = self._changed_task_notes(closure.tasks if ran else returned_losses(main.returned) or tasks)
+            losses = returned_losses(main.returned) if ran is None else closure.tasks
+            notes = [] if losses is None else self._changed_task_notes(list(losses))
             try:
                 reading, step_notes = measure_step(
                     self._setup, tasks, main, target_closure, self._choose, replicas,
@@ -561,19 +562,9 @@ class AffinityMeter:
             (main.restore_start if restore_start else main.restore_end)()
 
         if reading is not None:
-            self._readings += 1
-            self._has_measured = True
-            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+            self._record(call, tasks, reading, capture)
             if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
-            self._history.tasks = task_names(tasks)
-            self._history.add(call, reading)
-            # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
-            if not (reading.finite and reading.overflowed()):
-                self._training.capture = capture
-                if self._log is not None:
-                    names = [estimator.name for estimator in self._setup.estimators]
-                    self._log({k: value for n in names for k, value in self.latest(n).metrics().items()}, call)
         self._warn_about(notes)
         self._clock.add_measurement(self._watch)
         if isinstance(self._schedule, Auto):
@@ -581,6 +572,20 @@ class AffinityMeter:
             durations = replicas.gather((self._watch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main
+
+    def _record(self, call: int, tasks: Sequence[str], reading: Reading, capture: GradientSum | None) -> None:
+        self._readings += 1
+        self._has_measured = True
+        self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+        self._history.tasks = task_names(tasks)
+        self._history.add(call, reading)
+        # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
+        if reading.finite and reading.overflowed():
+            return
+        self._training.capture = capture
+        if self._log is not None:
+            latest = [self.latest(estimator.name).metrics() for estimator in self._setup.estimators]
+            self._log({name: value for metrics in latest for name, value in metrics.items()}, call)
 
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
         sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
@@ -602,7 +607,7 @@ class AffinityMeter:
         sources, targets = ([t for t in tasks if known is None or t in known] for tasks in names)
         return self._choose(sources, targets)
 
-    def _changed_task_notes(self, names: Iterable[str]) -> list[str]:
+    def _changed_task_notes(self, names: Sequence[str]) -> list[str]:
         """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
         tasks = self._history.tasks or ()
         if not self._has_measured or not self._setup.replicas(self._search.found).alone:
