@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
 DEFAULT_TRIM = 0.05  # default fraction to drop at each end
+ALL_STEPS = slice(None)
 
 
 @dataclass(frozen=True)
@@ -33,38 +34,103 @@ class Average:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Average:
-        """Returns the type of average specified in the settings of an affinity."""
-        if not isinstance(settings, Mapping):
-            raise InvalidInput("settings", "must be a mapping from names to values", repr(settings))
         return cls(settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
         """The affinity settings that describe this average."""
-        return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
+        settings: dict[str, Any] = {"average": self.name}
+        if self.name == "trimmed":
+            settings["trim"] = self.trim
+        return settings
 
-    def trim_counts(self, counts: NDArray[Any]) -> Floats:
+    def trim_counts(self, counts: Floats) -> Floats:
         """Returns the number of values to drop at each end, given the total number of values."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
-        return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
+        return np.floor(counts * self.trim)
 
 
-def averages(history: Floats, null: Floats, average: Average, block_counts: Ints | None = None) -> Floats:
+@dataclass(frozen=True, eq=False)
+class TargetHistory:
+    """The measured affinities of all sources onto one target.
+
+    Attributes:
+        target: the number of the target, which is also one of the sources.
+        values: the measured values [steps, sources]. Missing values are zero.
+        weights: the number of measured values behind each entry [steps, sources]: 0 or 1, or more for the mean over a
+            block of steps.
+        relative: a mask of the steps whose values are relative to the null step. The other steps are raw, i.e. they
+            include the effect of an optimizer step with zero gradient.
+    """
+
+    target: int
+    values: Floats
+    weights: Floats
+    relative: Mask
+
+    @property
+    def present(self) -> Mask:
+        return np.asarray(self.weights > 0)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the history contains both raw and relative steps."""
+        relative = self.relative[self.present.any(axis=1)]
+        return bool(relative.any() and not relative.all())
+
+    def counts(self, steps: slice | Mask = ALL_STEPS) -> Floats:
+        """Returns how many values each source has in `steps`."""
+        return np.asarray(self.weights[steps].sum(axis=0))
+
+    def means(self, steps: slice | Mask = ALL_STEPS) -> Floats:
+        """Returns the mean of each source over `steps`, or NaN for sources without values."""
+        return divide((self.values * self.weights)[steps].sum(axis=0), self.counts(steps))
+
+    def deviations(self, steps: slice | Mask = ALL_STEPS) -> Floats:
+        """Returns how much each value deviates from the mean of its source over `steps`, or 0 for missing values."""
+        return np.where(self.present, self.values - np.nan_to_num(self.means(steps)), 0.0)[steps]
+
+
+def divide(sums: Floats, counts: Floats) -> Floats:
+    """Divides sums by counts. Returns NaN for counts of zero."""
+    return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
+
+
+def target_histories(history: Floats, null: Floats, block_counts: Ints | None = None) -> list[TargetHistory]:
+    """Returns the history of each target, with raw steps shifted to the level of the relative steps.
+
+    Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
+    of relative steps varies between sources, so a plain average would include more of that effect for some sources than
+    for others. Shifting all raw steps of a target by the same constant removes this imbalance.
+    """
+    targets = []
+    for j in range(history.shape[1]):
+        column = np.ascontiguousarray(history[:, :, j])
+        weights = np.isfinite(column) if block_counts is None else block_counts[:, :, j]
+        target = TargetHistory(j, np.nan_to_num(column), weights.astype(np.float64), np.isfinite(null[:, j]))
+        if target.is_mixed:
+            gaps = target.means(target.relative) - target.means(~target.relative)
+            gap = np.nan_to_num(gaps).sum() / max(np.isfinite(gaps).sum(), 1)
+            raw = target.present & ~target.relative[:, None]
+            target = TargetHistory(j, target.values + gap * raw, target.weights, target.relative)
+        targets.append(target)
+    return targets
+
+
+def averages(targets: Sequence[TargetHistory], average: Average) -> Floats:
     """Returns the matrix [source, target] of averages over a history."""
-    targets = (target_history(history, null, j, block_counts) for j in range(history.shape[1]))
-    return np.stack([_target_averages(target, average) for target in targets], axis=1)
-
-
-def _target_averages(history: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
-        return history.means()
-    ordered = np.sort(center_values(history), axis=0)
-    counts = history.entries()
-    cut = average.trim_counts(counts)
-    rank = np.arange(len(ordered))[:, None]
-    kept = (rank >= cut) & (rank < counts - cut)
-    return safe_divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
+        return np.stack([target.means() for target in targets], axis=1)
+    columns = []
+    for target in targets:
+        ordered = np.sort(center_values(target), axis=0)  # missing values come last
+        counts = target.present.sum(axis=0).astype(np.float64)
+        cut = average.trim_counts(counts)
+        rank = np.arange(len(ordered))[:, None]
+        kept = (rank >= cut) & (rank < counts - cut)
+        columns.append(divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut))
+    return np.stack(columns, axis=1)
 
 
 def center_values(history: TargetHistory) -> Floats:
@@ -74,94 +140,6 @@ def center_values(history: TargetHistory) -> Floats:
     they must be computed from these differences alone.
     """
     return np.where(history.present, history.values - step_levels(history)[:, None], np.nan)
-
-
-def safe_divide(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts. Returns NaN for counts of zero."""
-    return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
-
-
-@dataclass(frozen=True, eq=False)
-class TargetHistory:
-    """The measured affinities of all sources onto one target (steps × sources).
-
-    Attributes:
-        values: the measured values. Missing values are zero, so sums need no mask.
-        present: a mask of the measured values.
-        relative: a mask of the steps whose values are relative to the null step. The other steps are raw, i.e. they
-            include the effect of an optimizer step with zero gradient.
-        others: a mask of the sources other than the target itself.
-        block_counts: the number of measured values behind each entry, or None if each entry is one value.
-    """
-
-    values: Floats
-    present: Mask
-    relative: Mask
-    others: Mask
-    block_counts: Ints | None = None
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the history contains both raw and relative steps."""
-        measured = self.present.any(axis=1)
-        return bool(self.relative[measured].any() and not self.relative[measured].all())
-
-    @property
-    def weights(self) -> NDArray[Any]:
-        """The weight of each entry in a mean: the number of values behind it."""
-        return self.present if self.block_counts is None else self.block_counts
-
-    @property
-    def weighted_values(self) -> Floats:
-        return self.values if self.block_counts is None else np.asarray(self.values * self.block_counts)
-
-    def entries(self) -> NDArray[Any]:
-        """Returns how many entries each source has, where the mean over a block of steps is one entry."""
-        return np.asarray(np.count_nonzero(self.present, axis=0))
-
-    def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """Returns how many values each source has in `steps`."""
-        weights = self.weights if steps is None else self.weights[steps]
-        return np.asarray(weights.sum(axis=0))
-
-    def means(self, steps: Mask | None = None) -> Floats:
-        """Returns the mean of each source over `steps`, or NaN for sources without values."""
-        counts = self.counts(steps)
-        values = self.weighted_values
-        sums = (values if steps is None else values[steps]).sum(axis=0)
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def target_history(history: Floats, null: Floats, target: int, block_counts: Ints | None = None) -> TargetHistory:
-    """Returns the history of one target, with raw steps shifted to the level of the relative steps.
-
-    Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The fraction
-    of relative steps varies between sources, so a plain average would include more of that effect for some sources than
-    for others. Shifting all raw steps by the same constant removes this imbalance.
-    """
-    column = np.ascontiguousarray(history[:, :, target])
-    present = np.isfinite(column)
-    relative = np.isfinite(null[:, target])
-    others = np.arange(present.shape[1]) != target
-    counts = None if block_counts is None else np.ascontiguousarray(block_counts[:, :, target])
-    measured = TargetHistory(np.where(present, column, 0.0), present, relative, others, counts)
-    if not measured.is_mixed:
-        return measured
-    raw = present & ~relative[:, None]
-    return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others, counts)
-
-
-def level_history(history: Floats, null: Floats, block_counts: Ints | None = None) -> Floats:
-    """Returns the entire history, with raw steps shifted to the level of the relative steps."""
-    targets = (target_history(history, null, j, block_counts) for j in range(history.shape[1]))
-    return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
-
-
-def level_gap(history: TargetHistory) -> float:
-    """Returns the average difference between relative and raw steps, over the sources that have both."""
-    gap = history.means(history.relative) - history.means(~history.relative)
-    shared = np.isfinite(gap)
-    return float(gap[shared].mean()) if shared.any() else 0.0
 
 
 def step_levels(history: TargetHistory) -> Floats:
@@ -175,14 +153,14 @@ def step_levels(history: TargetHistory) -> Floats:
     The target itself is used as a source only in steps with at most one other source. Self-affinity is large and
     skewed, and would otherwise skew the values of all other sources.
     """
-    alone = (history.present & history.others).sum(axis=1) < 2
-    counted = history.others | alone[:, None]
-    present = history.present & counted
-    sources = present.sum(axis=1)
-    deviations = np.where(present, history.values - np.nan_to_num(history.means()), 0.0)
+    others = np.arange(history.values.shape[1]) != history.target
+    alone = (history.present & others).sum(axis=1) < 2
+    counted = others | alone[:, None]
+    sources = (history.present & counted).sum(axis=1)
     complete = sources == (counted & (history.counts() > 0)).sum(axis=1)
     is_centered = (complete | ~history.relative) & (sources > 1)
-    return np.where(is_centered, deviations.sum(axis=1) / np.maximum(sources, 1), 0.0)
+    common = (history.deviations() * counted).sum(axis=1) / np.maximum(sources, 1)
+    return np.where(is_centered, common, 0.0)
 
 
 def shift_influence(history: TargetHistory) -> Floats:
@@ -193,7 +171,7 @@ def shift_influence(history: TargetHistory) -> Floats:
     shared = (history.counts(raw) > 0) & (history.counts(~raw) > 0)
     effect = np.zeros(len(raw))
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        deviations = (history.values[steps] - np.nan_to_num(history.means(steps))) * history.weights[steps]
+        deviations = history.deviations(steps) * history.weights[steps]
         per_source = deviations[:, shared] / history.counts(steps)[shared]
-        effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
+        effect[steps] = sign * per_source.sum(axis=1) / max(shared.sum(), 1)
     return np.asarray(effect[:, None] * (history.counts(raw) / np.maximum(history.counts(), 1)))
