@@ -4,7 +4,7 @@ Estimators that use the same kind of step share one training: `AffinityMeter` re
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tagalong.learn import Job, Problem, Training
+from tagalong.learn.losses import Labels
 
 COSINES = ("cosine", "centered_cosine")  # independent of the kind of step
 ESTIMATORS = ("lookahead", "gradient", *COSINES)
@@ -63,32 +64,32 @@ class _JointGainTraining(Training):
         super().__init__(problem, Job(problem.names, seed))
         self.every, self.gains = every, []
 
-    def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
+    def step(self, inputs: Tensor, labels: Sequence[Labels]) -> None:
         if self.steps % self.every == 0:
-            self.gains.append(self._measure_gains(inputs, targets))
-        super().step(inputs, targets)
+            self.gains.append(self._measure_gains(inputs, labels))
+        super().step(inputs, labels)
 
-    def _measure_gains(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> np.ndarray:
+    def _measure_gains(self, inputs: Tensor, labels: Sequence[Labels]) -> np.ndarray:
         """Returns 1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
         n = len(self.tasks)
-        alone = [self._losses_after_step(inputs, targets, (j,))[j] for j in range(n)]
+        alone = [self._losses_after_step(inputs, labels, (j,))[j] for j in range(n)]
         gain = np.full((n, n), np.nan)
         for j in range(n):
             for i in range(j):
-                both = self._losses_after_step(inputs, targets, (i, j))
+                both = self._losses_after_step(inputs, labels, (i, j))
                 gain[i, j], gain[j, i] = 1 - both[j] / alone[j], 1 - both[i] / alone[i]
         return gain
 
-    def _losses_after_step(self, inputs: Tensor, targets: Mapping[str, Tensor], places: tuple[int, ...]) -> list[float]:
+    def _losses_after_step(self, inputs: Tensor, labels: Sequence[Labels], places: tuple[int, ...]) -> list[float]:
         """Returns validation losses after one optimizer step on some tasks; then restores the state."""
         saved = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
-        losses = self.losses(inputs, targets)
+        losses = self.losses(inputs, labels)
         self.optimizer.zero_grad()
         sum(losses[self.tasks[task].name] for task in places).backward()
         self.optimizer.step()
         self.network.eval()
         with torch.no_grad():
-            after = self.losses(*self.task_losses.validation_batch(torch.arange(len(self.val))))
+            after = self.losses(*self.labeled_val.batch(torch.arange(len(self.val))))
         self.network.train()
         self.network.load_state_dict(saved[0])
         self.optimizer.load_state_dict(saved[1])

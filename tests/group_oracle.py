@@ -12,16 +12,6 @@ Floats = NDArray[np.float64]
 Network = tuple[frozenset[int], dict[int, float], float]
 
 
-class Frame:
-    """A minimal stand-in for a data frame."""
-
-    def __init__(self, values: Floats, index: list[str], columns: list[str]) -> None:
-        self.values, self.index, self.columns = values, index, columns
-
-    def to_numpy(self) -> Floats:
-        return self.values
-
-
 def networks_of(
     matrix: Floats, cost: Callable[[frozenset[int]], float], *, singles: bool = False, largest: int | None = None
 ) -> list[Network]:

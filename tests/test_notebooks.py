@@ -26,7 +26,7 @@ def results() -> Results:
 def test_tables_are_escaped_and_need_no_script(shown: object) -> None:
     html = shown._repr_html_()  # type: ignore[attr-defined]
     tags = set(re.findall(r"<(\w+)", html))
-    assert tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "small", "div", "p", "br"}
+    assert tags <= {"pre", "table", "caption", "thead", "tbody", "tr", "th", "td", "small", "div", "p", "br"}
     assert "&lt;script&gt;alert(1)" in html
     assert "a&amp;b" in html
 

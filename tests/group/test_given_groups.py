@@ -64,8 +64,3 @@ def test_networks_must_be_listed_and_serve_each_task_once() -> None:
         score_grouping(table, [["a", "b", "c"]])
     with pytest.raises(ValueError, match="several"):
         score_grouping(SCORES, [Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)])
-
-
-def test_linked_tasks_are_served_together() -> None:
-    groups = [["age", "ill"], ["age", "ill", "sex", "no"]]
-    assert score_grouping(SCORES, groups, must_link=[("ill", "sex")]).served_by("ill").serves >= {"ill", "sex"}

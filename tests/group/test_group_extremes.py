@@ -4,12 +4,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from group_oracle import Floats, Frame
+from group_oracle import Floats
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, Grouping, score_grouping, select_groups
 
@@ -30,7 +31,7 @@ def results(matrix: Floats) -> dict[tuple[str, ...], dict[str, float]]:
 
 FORMS: dict[str, Any] = {
     "array": lambda matrix: matrix,
-    "frame": lambda matrix: Frame(matrix, NAMES, NAMES),
+    "frame": lambda matrix: pd.DataFrame(matrix, NAMES, NAMES),
     "affinity": lambda matrix: Affinity.from_matrix(matrix, NAMES),
     "results": results,
     "candidates": lambda matrix: [

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from group_oracle import Frame
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, select_groups
 
@@ -15,7 +15,7 @@ TASKS = ("e", "d", "c", "b", "a")
 
 def test_affinity_and_frame_give_the_same_groups_whatever_the_order_of_rows() -> None:
     expected = select_groups(Affinity.from_matrix(MATRIX, TASKS), 2)
-    frame = Frame(MATRIX[::-1], list(TASKS[::-1]), list(TASKS))
+    frame = pd.DataFrame(MATRIX[::-1], list(TASKS[::-1]), list(TASKS))
     assert select_groups(frame, 2) == expected
     assert expected.tasks == ("a", "b", "c", "d", "e")
 

@@ -1,6 +1,5 @@
 """Files of scores are read back as written, in every format."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +87,13 @@ def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
 def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
     both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
     assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
-    with pytest.raises(
-        ValueError, match="`tasks` must include all tasks of at least one group, found no group within 'b'"
-    ):
+    with pytest.raises(ValueError, match=r"`tasks`.*'b'"):
         both.only(["b"])
 
 
 def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text(json.dumps({"1": 0.5, "a+b": 2, "b": 1}))
+    path = tmp_path / "costs.csv"
+    path.write_text("group,cost\n1,0.5\na+b,2\nb,1\n")
     assert read_costs(path, ["a", "b"]) == {1: 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
     assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
     with pytest.raises(TableError, match="joined by"):
@@ -112,6 +109,3 @@ def test_a_number_beyond_floating_point_is_rejected(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(TableError, match=r"scores\.json"):
             read_table(file)
-    file.write_text(f'{{"a": {number}}}')
-    with pytest.raises(TableError, match=r"scores\.json"):
-        read_costs(file, ["a", "b"])

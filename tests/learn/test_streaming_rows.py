@@ -98,7 +98,8 @@ class Kept:
         self.most = 0
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        self.alive = [ref for ref in self.alive if ref() is not None] + [weakref.ref(outputs)]
+        whole = outputs if outputs._base is None else outputs._base
+        self.alive = [ref for ref in self.alive if ref() is not None] + [weakref.ref(whole)]
         self.most = max(self.most, len(self.alive))
         return (outputs.squeeze(1) - targets).abs()
 

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from small import TwoLayers, regression
 from torch import Tensor, nn
 from torch._functorch import config as functorch_config
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from tagalong import AffinityMeter
 from tagalong.measure import ClosureError
@@ -174,6 +175,28 @@ def test_checkpointing_changes_no_value_unless_it_is_reentrant() -> None:
     np.testing.assert_allclose(*found, rtol=1e-12)
     with pytest.raises(ClosureError, match="use_reentrant=False"):
         meter_of(model)(lambda: losses(True))
+
+
+def test_selective_checkpointing_is_named_and_works_with_one_closure_per_task() -> None:
+    model, _ = regression()
+    x = torch.randn(8, 4).double()
+    contexts = partial(create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default])
+
+    def loss(task: str, **selective: Any) -> Tensor:
+        return model.heads[task](checkpoint(model.encoder, x, use_reentrant=False, **selective)).pow(2).mean()
+
+    def losses() -> Losses:
+        features = checkpoint(model.encoder, x, use_reentrant=False, context_fn=contexts)
+        return {t: head(features).pow(2).mean() for t, head in model.heads.items()}
+
+    with pytest.raises(RuntimeError, match=r"^selective checkpointing \(`context_fn`\)"):
+        meter_of(model)(losses)
+    affinities = []
+    for options in ({}, {"context_fn": contexts}):
+        meter = meter_of(model)
+        meter({t: partial(loss, t, **options) for t in model.heads})
+        affinities.append(meter.affinity().mean)
+    np.testing.assert_allclose(*affinities, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -53,22 +53,6 @@ def test_models_used_through_a_method_are_protected_even_in_several_threads() ->
     assert not module_hooks._global_forward_pre_hooks
 
 
-@pytest.mark.parametrize("how", ["copy", "rebind"])
-def test_weights_written_through_data_are_rejected(how: str) -> None:
-    model, closure = regression()
-    weight = model.heads["a"].weight
-
-    def normalizing() -> dict[str, Tensor]:
-        if how == "copy":
-            weight.data.copy_(weight.data * 0.9)
-        else:
-            weight.data = weight.data * 0.9
-        return closure()
-
-    with pytest.raises(ClosureError, match=r"changes .*weight` \(a parameter\), which cannot be undone"):
-        AffinityMeter(model.encoder, lr=0.1, model=model)(normalizing)
-
-
 def test_the_meter_warns_about_parameters_outside_the_given_model() -> None:
     model, closure = regression()
     with pytest.warns(UserWarning, match="parameters outside `model`"):

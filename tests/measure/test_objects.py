@@ -207,6 +207,7 @@ SOURCES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "parameter": (lambda: nn.Parameter(torch.zeros(3)), lambda p: p.detach().add_(1)),
     "gradient": (lambda: nn.Parameter(torch.zeros(3)), lambda p: p.sum().backward()),
     "trained copy": (lambda: nn.Linear(2, 2), lambda module: module.weight.data.mul_(0.9)),
+    "trained copy, replaced": (lambda: nn.Linear(2, 2), lambda m: setattr(m.weight, "data", m.weight.data * 0.9)),
 }
 
 
@@ -222,6 +223,34 @@ def test_what_cannot_be_put_back_is_refused_by_its_name(kind: str) -> None:
 
     with pytest.raises(ClosureError, match=r"`self\.losses_of\['a'\]\.record"):
         AffinityMeter(model.encoder, lr=0.1, state_memory=4096)(closure)
+
+
+def train_on_samples(estimator: str | None) -> Any:
+    """Trains as opacus does, with hooks that keep activations in lists and gradients of samples on parameters."""
+    model, losses = regression()
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        module.kept = [*getattr(module, "kept", []), inputs[0].detach()]
+        output.register_hook(lambda g: setattr(module.weight, "samples", g[:, :, None] * module.kept.pop()[:, None]))
+
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        layer.register_forward_hook(keep)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    wrapped: Any = types.SimpleNamespace(original_optimizer=optimizer)
+    meter = AffinityMeter(model.encoder, wrapped, every=2, estimator=estimator) if estimator else lambda run: run()
+    for _ in range(5):
+        sum(meter(losses).values()).backward()
+        for layer in layers:
+            layer.weight.grad = layer.weight.samples.clamp(-0.01, 0.01).sum(0)
+        optimizer.step()
+    assert estimator is None or np.isfinite(meter.affinity().mean).all()  # type: ignore[attr-defined]
+    return comparable([dict(model.named_parameters()), optimizer.state_dict()])
+
+
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
+def test_gradients_of_samples_are_as_without_a_meter(estimator: str) -> None:
+    assert train_on_samples(estimator) == train_on_samples(None)
 
 
 def test_what_does_not_change_is_not_refused() -> None:
@@ -289,29 +318,6 @@ def test_a_large_structure_is_searched_up_to_a_limit(monkeypatch: pytest.MonkeyP
     meter = measured(closure, model, calls=1)
     assert near == [1]
     assert any("reaches more than" in note for note in meter.check(closure).notes)
-
-
-def test_a_module_outside_the_model_that_only_counts_is_restored() -> None:
-    model, losses = regression()
-
-    class Metric(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.total = torch.zeros(())
-
-        def update(self, value: Tensor) -> None:
-            self.total += value
-
-    metric = Metric()
-
-    def closure() -> Losses:
-        found = losses()
-        metric.update(found["a"].detach().float())
-        return found
-
-    plain = sum(losses()["a"].float() for _ in range(2))
-    measured(closure, model, calls=2, model=model)
-    torch.testing.assert_close(metric.total, plain.detach())  # type: ignore[union-attr]
 
 
 def calls_in_a_measured_call(records: int) -> int:

@@ -24,7 +24,6 @@ from .terminal import print_line, print_table, print_text, printable, screen, sp
 if TYPE_CHECKING:
     from tagalong.group import Group, Grouping, ScoreTable, Stability
 
-OUTPUT_SUFFIXES = (".json", ".yaml", ".yml")
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
 
@@ -63,7 +62,7 @@ def group(
       column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
+    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or `{group: {task: value}}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
@@ -119,10 +118,8 @@ def _check_option_conflicts(
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
         raise InvalidInput(options, "require a single grouping", hint="pass `budget` instead of `budgets`")
-    if out is not None and out.suffix.lower() not in OUTPUT_SUFFIXES:
-        raise InvalidInput(
-            "out", f"must end in {', '.join(OUTPUT_SUFFIXES[:-1])} or {OUTPUT_SUFFIXES[-1]}", repr(str(out))
-        )
+    if out is not None and out.suffix.lower() != ".json":
+        raise InvalidInput("out", "must end in .json", repr(str(out)))
 
 
 def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
@@ -169,7 +166,8 @@ def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -
                 expected = "each group must be a list of names, or an entry with `trains` and `serves`"
                 raise InvalidInput("`groups`:", expected, repr(entry))
             groups.append(Group(names, entry["serves"], float(entry.get("cost", 1))) if served else names)
-        return score_grouping(table.scores, groups, **rules)
+        names = ("objective", "allow_single", "cost", "weights", "complete")
+        return score_grouping(table.scores, groups, **{name: rules[name] for name in names if name in rules})
 
 
 def _selected_budgets(
@@ -260,18 +258,13 @@ def _grouping_document(grouping: Grouping) -> dict[str, Any]:
 
 
 def _save_groupings(answer: _GroupingAnswer, path: Path, multiple: bool) -> None:
-    """Writes one or more groupings in the format given by the file suffix."""
-    first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
-    whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
-    whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
-    if multiple and not in_yaml:
-        write_document(path, "tagalong-grouping-list", 1, whole)
+    """Writes one or more groupings."""
+    if not multiple:
+        write_atomic(path, answer.groupings[0].to_json() + "\n")
         return
-    if multiple:
-        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
-    else:
-        text = first.to_yaml() if in_yaml else first.to_json()
-    write_atomic(path, text.rstrip("\n") + "\n")
+    documents = [grouping.to_document() for grouping in answer.groupings]
+    content = {"caution": disclaimer(answer.table.tasks), "groupings": documents}
+    write_document(path, "tagalong-grouping-list", 1, content)
 
 
 def _losses(own: Grouping, best: Grouping) -> tuple[float, dict[str, float]]:

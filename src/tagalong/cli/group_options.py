@@ -66,8 +66,7 @@ CompleteOption = Annotated[
         SCORES,
         "--complete",
         text="Treat the scores as results of pairs, and score each larger group by the mean over its pairs (HOA). "
-        "The diagonal of a square table contains single-task results. If the file includes costs, larger groups take "
-        "their costs from --cost or from their pairs.",
+        "The diagonal of a square table contains single-task results.",
     ),
 ]
 WeightsOption = Annotated[
@@ -182,7 +181,7 @@ CompareOption = Annotated[
     make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (YAML or JSON)."),
 ]
 OutOption = Annotated[
-    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping to a .json or .yaml file.")
+    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping to a .json file.")
 ]
 JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
 QuietOption = Annotated[

@@ -2,13 +2,13 @@
 
 from tagalong.tabular import TableError as TableError
 
-from .cost_files import read_costs as read_costs
 from .given_groups import score_grouping as score_grouping
 from .grouping import Group as Group
 from .grouping import Grouping as Grouping
 from .grouping import GroupingFileError as GroupingFileError
 from .grouping import Option as Option
 from .score_files import ScoreTable as ScoreTable
+from .score_files import read_costs as read_costs
 from .score_files import read_table as read_table
 from .scores import Candidate as Candidate
 from .select import select_groups as select_groups

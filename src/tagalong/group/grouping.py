@@ -1,18 +1,16 @@
-"""Defines `Grouping`, the networks selected for a budget. Groupings can be saved as JSON or YAML."""
+"""Defines `Grouping`, the networks selected for a budget. Groupings can be saved as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import yaml
-
-from tagalong.errors import InvalidInput, is_integer, is_positive_integer
+from tagalong.errors import InvalidInput, first_few, pluralize
 from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
+from tagalong.rendering import TextTable, tag
 
-from .grouping_text import explanation, html_table, remarks, summary, text_table
+from .solvers import MAX_TIES
 from .stability import Stability
 from .taught import Taught
 
@@ -20,7 +18,6 @@ FORMAT = "tagalong-grouping"
 VERSION = 1
 SAVE_AGAIN_HINT = "save the grouping again"
 NETWORK_TITLES = {"tabm": "TabM"}
-PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
 class GroupingFileError(DocumentError):
@@ -40,14 +37,10 @@ class Group:
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
         serves {age}, helped by {ill}
-        >>> print(Group({"age"}, {"age"}, copy=1))
-        serves {age}, copy 1
         >>> print(Group({"age"}, {"age"}, taught=Taught(("key 1", "key 2"))))
         serves {age}, taught by 2 networks
-        >>> print(Group({"age"}, {"age"}, size=3))
-        serves {age}, 3 times the size
-        >>> print(Group({"age"}, {"age"}, network="tabm"))
-        serves {age}, TabM network
+        >>> print(Group({"age"}, {"age"}, copy=1, size=3, network="tabm"))
+        serves {age}, copy 1, 3 times the size, TabM network
     """
 
     trains: frozenset[str]
@@ -68,27 +61,14 @@ class Group:
         size: int = 1,
         network: str | None = None,
     ) -> None:
-        object.__setattr__(self, "trains", frozenset(trains))
-        object.__setattr__(self, "serves", frozenset(serves))
-        object.__setattr__(self, "cost", cost)
-        object.__setattr__(self, "copy", copy)
-        object.__setattr__(self, "taught", taught)
-        object.__setattr__(self, "size", size)
-        object.__setattr__(self, "network", network)
+        self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy)
+        self.__dict__.update(taught=taught, size=size, network=network)
         self.__post_init__()
 
     def __post_init__(self) -> None:  # reading a document calls only this
         if not self.serves <= self.trains:
-            extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
-            raise InvalidInput("serves", "must contain only tasks in `trains`", extra)
-        if not is_integer(self.copy, minimum=0):
-            raise InvalidInput("copy", "must be a non-negative integer", repr(self.copy))
-        if not isinstance(self.taught, Taught | None):
-            raise InvalidInput("taught", "must be a Taught or None", repr(self.taught))
-        if not is_positive_integer(self.size):
-            raise InvalidInput("size", "must be a positive integer", repr(self.size))
-        if self.network is not None and not (isinstance(self.network, str) and self.network):
-            raise InvalidInput("network", "must be the name of a network or None", repr(self.network))
+            others = ", ".join(map(repr, sorted(self.serves - self.trains)))
+            raise InvalidInput("serves", "must contain only tasks in `trains`", others)
 
     @property
     def helpers(self) -> frozenset[str]:
@@ -101,18 +81,21 @@ class Group:
         return "" if self.network is None else f"{NETWORK_TITLES.get(self.network, self.network)} network"
 
     def __str__(self) -> str:
-        helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
-        copy = f", copy {self.copy}" if self.copy else ""
-        size = f", {self.size} times the size" if self.size > 1 else ""
-        network = f", {self.network_text}" if self.network else ""
-        taught = f", {self.taught}" if self.taught else ""
-        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}{copy}{size}{network}{taught}"
+        parts = [f"serves {{{_join_names(self.serves)}}}"]
+        if self.helpers:
+            parts.append(f"helped by {{{_join_names(self.helpers)}}}")
+        if self.copy:
+            parts.append(f"copy {self.copy}")
+        if self.size > 1:
+            parts.append(f"{self.size} times the size")
+        if self.network:
+            parts.append(self.network_text)
+        if self.taught:
+            parts.append(str(self.taught))
+        return ", ".join(parts)
 
     def to_document(self, *, cost: bool = True) -> dict[str, Any]:
-        """Returns the group as a JSON-compatible dictionary.
-
-        Copy 0 and size 1 are not mentioned, nor that a network is not taught or is the problem's own, so that plain
-        groups are written as they always were.
+        """Returns the group as a JSON-compatible dictionary, which mentions only what is not as usual.
 
         Args:
             cost: whether to include the cost.
@@ -122,19 +105,22 @@ class Group:
             {'trains': ['age'], 'serves': ['age'], 'copy': 1}
         """
         document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
-        document |= {"cost": self.cost} if cost else {}
-        document |= {"copy": self.copy} if self.copy else {}
-        document |= {"size": self.size} if self.size > 1 else {}
-        document |= {"network": self.network} if self.network else {}
-        return document | ({"taught": self.taught.to_document()} if self.taught else {})
+        if cost:
+            document["cost"] = self.cost
+        for name, usual in (("copy", 0), ("size", 1), ("network", None)):
+            if getattr(self, name) != usual:
+                document[name] = getattr(self, name)
+        if self.taught:
+            document["taught"] = self.taught.to_document()
+        return document
 
     def __lt__(self, other: Group) -> bool:
         return self._sort_key < other._sort_key
 
     @property
-    def _sort_key(self) -> tuple[list[str], list[str], float, int, str, int, str]:
-        taught = repr(self.taught) if self.taught else ""
-        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, taught, self.size, self.network or ""
+    def _sort_key(self) -> tuple[Any, ...]:
+        kind = (repr(self.taught or ""), self.size, self.network or "")
+        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, *kind
 
 
 @dataclass(frozen=True)
@@ -190,11 +176,6 @@ class Grouping:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(sorted(self.groups)))
-        object.__setattr__(self, "per_task", MappingProxyType(dict(self.per_task)))
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Grouping.from_document, (self.to_document(),)  # read-only mappings cannot be pickled
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -228,16 +209,14 @@ class Grouping:
         Example:
             >>> from tagalong.group import select_groups
             >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
-            >>> losses = {"0": 0.5, "1": 0.25, "2": 1.0}
-            >>> mask = grouping.loss_mask(0)
-            >>> sum(loss for task, loss in losses.items() if mask[task])
-            0.75
+            >>> grouping.loss_mask(1)
+            {'0': True, '1': False, '2': True}
         """
-        chosen = group if isinstance(group, Group) else self.groups[group]
-        return {task: task in chosen.trains for task in self.tasks}
+        trains = (self.groups[group] if isinstance(group, int) else group).trains
+        return {task: task in trains for task in self.tasks}
 
     def explain(self, task: str) -> str:
-        """Explains why a task is served by its network, and names the second-best network.
+        """Returns a sentence about the network that serves a task and about the second-best network.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -245,22 +224,56 @@ class Grouping:
             >>> print(grouping.explain("1"))
             1 is served by {0, 1} with 5, the best of the 2 networks for it; next best: {0, 1, 2} with 2.5.
         """
-        return explanation(self, task)
+        group, score = self.served_by(task), self.per_task[task]
+        start = f"{task} is served by {{{_join_names(group.trains)}}} with {score:.6g}"
+        others = [option for option in self.options.get(task, ()) if option.trains != group.trains]
+        if not others:
+            return f"{start}, the only chosen network that can."
+        next_best = f"{{{_join_names(others[0].trains)}}} with {others[0].score:.6g}"
+        is_better = others[0].score > score if self.objective == "max" else others[0].score < score
+        if is_better:
+            return f"{start}; {next_best} would be better for it alone, but not for all tasks together."
+        return f"{start}, the best of the {len(self.groups)} networks for it; next best: {next_best}."
 
     @property
     def summary(self) -> str:
         """A one-line summary: the number of networks, their total score, and whether the grouping is proven optimal."""
-        return summary(self)
+        proof = f"feasible, bound {self.bound:.6g}, gap {self.gap:.1%}"
+        if self.status == "optimal":
+            proof = "proven optimal"
+        networks = f"{pluralize(len(self.groups), 'network')} for {pluralize(len(self.tasks), 'task')}"
+        return f"{networks}, total {self.value:.6g} ({proof})"
 
     @property
     def remarks(self) -> list[str]:
         """Remarks on equally good groupings, unmeasured pairs, and the stability of this grouping, one per line."""
-        return remarks(self)
+        remarks = []
+        if self.ties:
+            count = f"{'at least ' * (len(self.ties) == MAX_TIES)}{pluralize(len(self.ties), 'other grouping')}"
+            remarks += [f"equally good: {count}, for example:", *(f"  {group}" for group in self.ties[0])]
+        if self.unmeasured:
+            remarks.append(f"{self.unmeasured:.1%} of pairs were never measured; their scores are predictions")
+        if self.unplaced:
+            remarks.append(f"not placed, as none of their pairs was measured: {first_few(self.unplaced, 12)}")
+        if self.resampled is not None:
+            remarks.append(str(self.resampled))
+        return remarks
+
+    def __str__(self) -> str:
+        table = TextTable("network", "serves", "helped by", "score", numbers=("network", "score"))
+        for number, group in enumerate(self.groups, 1):
+            score = sum(self.per_task[task] for task in sorted(group.serves))  # sorted to make rounding deterministic
+            table.add_row(str(number), _join_names(group.serves), _join_names(group.helpers), f"{score:.6g}")
+        return "\n".join([self.summary, *table.lines(), *self.remarks])
+
+    def _repr_html_(self) -> str:
+        return tag("pre", self)
 
     def to_document(self) -> dict[str, Any]:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        document |= {name: getattr(self, name) for name in PLAIN_FIELDS}
+        for name in ("value", "bound", "status", "budget", "objective", "solver"):
+            document[name] = getattr(self, name)
         document["groups"] = [group.to_document() for group in self.groups]
         document["per_task"] = dict(self.per_task)
         document["ties"] = [[group.to_document() for group in tie] for tie in self.ties]
@@ -269,13 +282,7 @@ class Grouping:
             for task, options in self.options.items()
         }
         if self.resampled is not None:
-            document["resampled"] = {
-                "resamples": self.resampled.resamples,
-                "share": self.resampled.share,
-                "tasks": list(self.resampled.tasks),
-                "together": [list(row) for row in self.resampled.together],
-                "same": list(self.resampled.same),
-            }
+            document["resampled"] = asdict(self.resampled)
         if self.unmeasured:
             document["unmeasured"] = self.unmeasured
         if self.unplaced:
@@ -285,9 +292,15 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary created by `to_document`."""
+        from tagalong.documents import build  # pydantic is loaded only where documents enter
+
         checked = check_document(document, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
         with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
-            return _read_grouping(checked)
+            grouping = build(Grouping, checked)
+            served = sorted(task for group in grouping.groups for task in group.serves)
+            if not served or served != sorted(grouping.per_task):
+                raise ValueError("groups must serve each task of per_task exactly once")
+        return grouping
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
@@ -306,88 +319,6 @@ class Grouping:
         checked = parse_document(text, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
         return Grouping.from_document(checked)
 
-    def to_yaml(self) -> str:
-        """Returns the grouping as YAML text, which is easy to edit by hand. `from_yaml` reads it."""
-        return yaml.safe_dump(
-            self.to_document(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
-        )  # the flow style None puts short lists on one line
 
-    @staticmethod
-    def from_yaml(text: str) -> Grouping:
-        """Reads YAML text created by `to_yaml`.
-
-        Example:
-            >>> from tagalong.group import select_groups
-            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
-            >>> print("\\n".join(grouping.to_yaml().splitlines()[2:11]))
-            value: 11.0
-            bound: 11.0
-            status: optimal
-            budget: 2
-            objective: max
-            solver: exact
-            groups:
-            - trains: ['0', '1']
-              serves: ['0', '1']
-            >>> Grouping.from_yaml(grouping.to_yaml()) == grouping
-            True
-        """
-        try:
-            document = _read_yaml(text)
-        except ValueError as error:
-            raise GroupingFileError("the grouping", f"is not valid YAML: {error}") from error
-        return Grouping.from_document(document)
-
-    def __str__(self) -> str:
-        return text_table(self)
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
-
-
-def _read_grouping(document: Mapping[str, Any]) -> Grouping:
-    from tagalong.documents import build  # pydantic is loaded only where documents enter
-
-    grouping = build(Grouping, document)
-    tasks = sorted(grouping.per_task)
-    for groups in (grouping.groups, *grouping.ties):
-        if sorted(task for group in groups for task in group.serves) != tasks or not tasks:
-            raise ValueError("groups must serve each task of per_task exactly once")
-    unknown = {task for group in grouping.groups for task in group.trains}.difference(tasks)
-    if unknown:
-        raise ValueError(f"groups must train only tasks of per_task, found {', '.join(sorted(unknown))}")
-    stability = grouping.resampled
-    if stability is not None:
-        lengths = {len(stability.same), len(stability.together), *map(len, stability.together)}
-        if lengths != {len(stability.tasks)}:
-            raise ValueError(f"resampled.together must be a square table for {len(stability.tasks)} tasks")
-    return grouping
-
-
-def _read_yaml(text: str) -> Any:
-    try:
-        return yaml.load(text, _UniqueKeysLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(_describe_yaml_error(error)) from error
-    except RecursionError:
-        raise ValueError("too deeply nested") from None
-
-
-def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
-
-
-class _UniqueKeysLoader(yaml.SafeLoader):
-    """Rejects repeated keys, of which PyYAML's own loader silently keeps the last value."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
+def _join_names(tasks: Iterable[str]) -> str:
+    return ", ".join(sorted(tasks))

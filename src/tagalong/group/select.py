@@ -82,9 +82,7 @@ def select_groups(
             groups. The result has a valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
-            pairs. Given values take precedence. If groups are added to candidates, their cost is given by `cost`.
-            Without `cost`, added groups cost the same as pairs, and all pairs must be listed at that cost. If every
-            pair is listed at more than one cost, groups are added at each of those costs.
+            pairs. Given values take precedence.
         place_unmeasured: whether to place tasks without any measured pair, as if they were average tasks. By default,
             they are left out with a warning (`Grouping.unplaced`).
         solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
@@ -205,7 +203,7 @@ def select_groups_by_budget(
         resamples=resamples,
         stop=stop,
     )
-    read = read_scores(scores, complete, cost is not None, place_unmeasured)
+    read = read_scores(scores, complete, place_unmeasured)
     request.check(read)
     groupings = _solve_request(read, request)
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None

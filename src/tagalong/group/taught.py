@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
+from tagalong.errors import InvalidInput, pluralize
 
 
 @dataclass(frozen=True)
@@ -41,40 +41,25 @@ class Taught:
     unlabelled: bool = False
 
     def __post_init__(self) -> None:
-        raise_problems(self._problems())
-        given = self.weights or (1.0,) * len(self.teachers)
-        total: dict[str, float] = {}
-        for teacher, weight in zip(self.teachers, given, strict=True):
-            total[teacher] = total.get(teacher, 0.0) + float(weight)
-        keys, smallest = sorted(total), min(total.values())
-        relative = tuple(total[key] / smallest for key in keys)
-        object.__setattr__(self, "teachers", tuple(keys))
+        weights = self.weights or (1.0,) * len(self.teachers)
+        if not self.teachers or len(weights) != len(self.teachers) or min(weights) <= 0:
+            raise InvalidInput("teachers", "must be one or more keys, each with a positive weight", repr(self))
+        if not 0 <= self.mix <= 1:
+            raise InvalidInput("mix", "must be a number from 0 to 1", repr(self.mix))
+
+        # Equal lessons must be equal objects, since networks are found again by what they learned from.
+        totals = dict.fromkeys(sorted(self.teachers), 0.0)
+        for teacher, weight in zip(self.teachers, weights, strict=True):
+            totals[teacher] += float(weight)
+        smallest = min(totals.values())
+        relative = tuple(total / smallest for total in totals.values())
+        object.__setattr__(self, "teachers", tuple(totals))
         object.__setattr__(self, "weights", () if set(relative) == {1.0} else relative)
         object.__setattr__(self, "mix", float(self.mix))
         object.__setattr__(self, "mixtures", float(self.mixtures))
 
-    def _problems(self) -> list[InvalidInput]:
-        problems = []
-        if not self.teachers or not all(isinstance(key, str) and key for key in self.teachers):
-            problems.append(InvalidInput("teachers", "must be the keys of one or more networks", repr(self.teachers)))
-        if self.weights and len(self.weights) != len(self.teachers):
-            expected = f"must contain a number for each of the {len(self.teachers)} teachers"
-            problems.append(InvalidInput("weights", expected, str(len(self.weights))))
-        elif not all(is_nonnegative(weight) and weight for weight in self.weights):
-            problems.append(InvalidInput("weights", "must be positive numbers", repr(self.weights)))
-        if not is_nonnegative(self.mix) or self.mix > 1:
-            problems.append(InvalidInput("mix", "must be a number from 0 to 1", repr(self.mix)))
-        if not is_nonnegative(self.mixtures):
-            problems.append(InvalidInput("mixtures", "must be a non-negative number", repr(self.mixtures)))
-        return problems + [
-            InvalidInput(name, "must be True or False", repr(getattr(self, name)))
-            for name in ("fill", "unlabelled")
-            if not isinstance(getattr(self, name), bool)
-        ]
-
     def __str__(self) -> str:
-        count = len(self.teachers)
-        parts = [f"taught by {count} network{'s' * (count != 1)}"]
+        parts = [f"taught by {pluralize(len(self.teachers), 'network')}"]
         if self.mix < 1:
             parts.append("half by labels" if self.mix == 0.5 else f"{1 - self.mix:.0%} by labels")
         if self.mixtures:
@@ -85,11 +70,4 @@ class Taught:
 
     def to_document(self) -> dict[str, Any]:
         """Returns the fields as a JSON document."""
-        return {
-            "teachers": list(self.teachers),
-            "weights": list(self.weights),
-            "mix": self.mix,
-            "fill": self.fill,
-            "mixtures": self.mixtures,
-            "unlabelled": self.unlabelled,
-        }
+        return asdict(self) | {"teachers": list(self.teachers), "weights": list(self.weights)}

@@ -31,6 +31,7 @@ from .constant import constant_scores as constant_scores
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
 from .early_stopping import first_half as first_half
+from .losses import mean_loss as mean_loss
 from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder
@@ -52,7 +53,6 @@ from .rows import Rows as Rows
 from .rows import Split as Split
 from .rows import require_in_memory as require_in_memory
 from .scoring import average_scores_on as average_scores_on
-from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from .losses import mean_loss
 from .network import Network, build_network
 from .problem import Problem
 from .rows import Split
-from .scoring import mean_loss
 from .stacking import Stack, Tensors
 from .trainer import Job
 

@@ -12,19 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, raise_problems
+from tagalong.score import Score
 
 from .batchable import why_not_batched, why_seeds_not_mixed
 from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
-from .early_stopping import first_half, stopping_flattery
+from .early_stopping import stopping_flattery
+from .losses import LabeledRows, Losses
 from .memory import networks_at_once
-from .network import build_network
+from .network import build_network, evaluation_mode
 from .own_targets import Targets
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import set_rate
 from .rows import require_in_memory
-from .scoring import UNKNOWN_SCORE
-from .stacking import OPERATION, PairLosses, Stack, scores_of_stack, select_rows
+from .scoring import UNKNOWN_SCORE, scores_of_outputs
+from .stacking import Stack
 from .trainer import Diverged, Job, Trained, job_problems, train
 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
@@ -32,6 +34,7 @@ GPU_DROP_FRACTION = 0.5  # on a GPU, a smaller stack must be captured again
 MAX_FREE_VALUES = 2**23  # a GPU takes no longer for this many input values per step than for those of one small network
 FUSED_DEVICES = ("cpu", "cuda")
 MIN_FILLED = 0.5  # seeds are trained together if each has more than this fraction of the networks of the largest
+OPERATION = "training many networks together"  # what needs rows in memory, for messages
 logger = logging.getLogger(__name__)
 
 
@@ -239,7 +242,9 @@ class BatchedTraining:
         self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
         train, val = require_in_memory(problem.train, OPERATION), require_in_memory(problem.val, OPERATION)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
-        self._first = first_half(len(self.val), self.val.groups).to(device)
+        inputs, labels = self.val.batch(torch.arange(min(2, len(self.val))))
+        with evaluation_mode(networks[0]), torch.no_grad():
+            self._example = networks[0](inputs), labels
         self._warm = False
         self._after_rows_changed()
         self.epoch = self.steps = 0
@@ -293,13 +298,14 @@ class BatchedTraining:
 
     def _minimize(self, rows: Tensor) -> None:
         """Performs an optimizer step on the rows [seeds, batch size] of each seed."""
-        rows_of_networks = rows.repeat_interleave(len(self.job_of_row) // len(rows), 0) if len(rows) > 1 else rows[0]
-        inputs = select_rows(self.rows.inputs, rows if len(rows) > 1 else rows[0])
-        targets = [family.on(rows_of_networks) for family in self._train_targets]
+        if len(rows) == 1:
+            inputs, labels = self._train.batch(rows[0])
+        else:
+            inputs, labels = self._train.batch(rows, networks_per_seed=len(self.job_of_row) // len(rows))
         self.optimizer.zero_grad()
         with self.recipe.precision(self.device):
-            losses = self.losses(self.stack(inputs), targets)
-        (losses * self.losses.weights).sum().backward()
+            losses, _ = self.losses.means(self.losses.join(self.stack(inputs)), labels)
+        (losses * self._weights).sum().backward()
         self._update()
 
     @torch.no_grad()
@@ -320,10 +326,12 @@ class BatchedTraining:
             torch.lerp(old, parameter, relative, out=parameter)
 
     def _validate(self, running: NDArray[np.bool_]) -> None:
-        outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
-        found = self.losses.with_halves(outputs, [family.on(None) for family in self._val_targets], self._first)
         tables = np.full((*self.trains.shape, 3), np.nan)
-        tables[self.job_of_row] = self.losses.to_array(found)
+        size = self.recipe.batch_size
+        tables[self.job_of_row] = self._val.mean_losses(
+            lambda inputs: self.losses.join(self.stack.outputs_on(inputs, size))
+        )
+        tables[~self.trains] = np.nan
         table = tables[..., 0]
         self.curve.append(table)
         self.half_curve.append(tables[..., 1:])
@@ -382,10 +390,10 @@ class BatchedTraining:
             self._warm = True
         elif self.device.type == "cuda":
             logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
-        self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)
+        self.losses = Losses(self.tasks, *self._example, self.trains[self.job_of_row])
+        self._weights = self.losses.weights(next(iter(self._example[0].values())))
         own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
-        self._train_targets = self.losses.targets(self.rows.targets, own)
-        self._val_targets = self.losses.targets(self.val.targets)
+        self._train, self._val = LabeledRows(self.rows, self.losses, own), LabeledRows(self.val, self.losses)
 
     def _why_not_captured(self) -> str | None:
         """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
@@ -404,7 +412,7 @@ class BatchedTraining:
         names = [task.name for task in self.tasks]
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
         learned = self.trains & (self.best_epoch >= 0)[:, None]
-        scores = {part: scores_of_stack(self.problem, self.best, learned, part) for part in ("val", "test")}
+        scores = {part: self._scores(learned, part) for part in ("val", "test")}
         states = self.best.state_dicts(trains)
         curve = np.stack(self.curve, 1)  # [jobs, epochs, tasks]
         steps = self.epochs_run * (self.steps // self.epoch)
@@ -424,6 +432,21 @@ class BatchedTraining:
             )
             for k, job in enumerate(self.jobs)
         ]
+
+    def _scores(self, learned: NDArray[np.bool_], part: str) -> list[dict[str, Score]]:
+        """Returns the scores of each network's tasks on the validation or test rows."""
+        split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
+        outputs = self.best.outputs_on(split.inputs, self.recipe.batch_size)
+        scores: list[dict[str, Score]] = [{} for _ in self.jobs]
+        for column, task in enumerate(self.tasks):
+            networks = np.flatnonzero(learned[:, column])
+            if not len(networks):
+                continue
+            own = outputs.pop(task.name).index_select(0, self._to_indices(networks))
+            found = scores_of_outputs(task, own, split.targets[task.name], self.problem.scales.get(task.name))
+            for network, score in zip(networks, found, strict=True):
+                scores[network][task.name] = score
+        return scores
 
     def _flattery(self, job: int) -> dict[str, float]:
         names = [task.name for task in self.tasks if task.name in self.jobs[job].tasks]

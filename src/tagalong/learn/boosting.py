@@ -14,9 +14,10 @@ from torch import Tensor
 
 from tagalong.score import Score
 
+from .losses import mean_loss
 from .problem import Problem
 from .rows import Split
-from .scoring import error_of, mean_loss
+from .scoring import error_of
 from .task import Task
 
 Array = NDArray[Any]

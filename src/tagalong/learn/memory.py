@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tagalong.free_memory import free_memory
 
+from .losses import mean_loss
 from .network import Network
 from .problem import Problem
-from .scoring import mean_loss
 
 OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,19 @@ class Network(nn.Module):
                 outputs[task] = head(features)
         return outputs
 
+    @property
+    def has_linear_heads(self) -> bool:
+        """Whether every head is a plain linear layer with weights and a bias of its own, and without hooks."""
+        parameters = list(self.named_parameters(remove_duplicate=False))
+        shared = len({id(parameter) for _, parameter in parameters}) < len(parameters)
+        return not shared and all(
+            type(head) is nn.Linear
+            and head.bias is not None
+            and not head._forward_hooks
+            and not head._forward_pre_hooks
+            for head in self.heads
+        )
+
     def masks(self) -> AbstractContextManager[object]:
         """Returns a context in which dropout masks do not depend on how many networks are computed at once."""
         if self.training and self._step is not None and any(self.random_parts.values()):
@@ -81,6 +94,26 @@ class Network(nn.Module):
     def mask_step(self, part: str) -> int | None:
         """Returns the step whose dropout masks a part of the network uses, or None if it draws no masks."""
         return self._step if self.training and self.random_parts[part] else None
+
+
+def join_layers(layers: Sequence[Any]) -> nn.Linear:
+    """Returns a layer with the outputs of all given layers, whose parameters become parts of its parameters.
+
+    Example:
+        >>> first, second = nn.Linear(3, 1), nn.Linear(3, 2)
+        >>> joined = join_layers([first, second])
+        >>> _ = joined.bias.data.copy_(torch.tensor([4.0, 5.0, 6.0]))
+        >>> second.bias.tolist()
+        [5.0, 6.0]
+    """
+    sizes = [layer.out_features for layer in layers]
+    joined = nn.Linear(layers[0].in_features, sum(sizes), device="meta")
+    for name in ("weight", "bias"):
+        whole = nn.Parameter(torch.cat([getattr(layer, name).detach() for layer in layers]))
+        setattr(joined, name, whole)
+        for layer, part in zip(layers, whole.detach().split(sizes), strict=True):
+            setattr(layer, name, nn.Parameter(part))
+    return joined
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:

@@ -93,8 +93,7 @@ class Split:
     def batch(self, rows: Tensor) -> Batch:
         """Returns the inputs and targets of these rows, in this order."""
         rows = rows.to(self.inputs.device)
-        # index_select copies whole rows, several times faster than `[rows]`
-        return self.inputs.index_select(0, rows), {task: target[rows] for task, target in self.targets.items()}
+        return select_rows(self.inputs, rows), {task: target[rows] for task, target in self.targets.items()}
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Yields the batches of an epoch. `draw` is not used, since there is no augmentation."""
@@ -118,6 +117,12 @@ class Split:
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
             yield _fingerprint_bytes(tensor)
+
+
+def select_rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Returns the rows of a tensor with these indices. Faster than `tensor[rows]`, since it copies whole rows."""
+    selected = tensor.index_select(0, rows.flatten())
+    return selected.view(*rows.shape, *tensor.shape[1:])
 
 
 def rows_at_once(inputs: Tensor) -> int:

@@ -17,26 +17,23 @@ from .averaging import average_answers
 from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import Rows, rows_at_once
-from .task import Task, squeeze_like
+from .task import Task
 
 TIE_TOLERANCE = 1e-6  # relative to the largest score
-
-
 UNKNOWN_SCORE = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
 
 
-@torch.no_grad()
 def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score]:
-    """Returns the loss and error of each task, including the loss of each row.
-
-    Outputs are kept only for tasks whose error is not the loss itself.
-    """
+    """Returns the loss and error of each task, including the loss of each row."""
     return average_scores_on(problem, [network], rows)
 
 
 @torch.no_grad()
 def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows) -> dict[str, Score]:
-    """Returns the loss and error of each task, from the average answer of the networks that have a head for it."""
+    """Returns the loss and error of each task, from the average answer of the networks that have a head for it.
+
+    Outputs are kept only for tasks whose error is not the loss itself.
+    """
     tasks = [problem.task(name) for name in dict.fromkeys(name for network in networks for name in network.tasks)]
     averages = {task.name: task.averaging for task in tasks}
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
@@ -47,23 +44,25 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
         for inputs, targets in rows.chunks():
             outputs = average_answers([network(inputs) for network in networks], averages)
             for task in tasks:
-                pair = outputs[task.name], targets[task.name]
+                pair = outputs[task.name].unsqueeze(0), targets[task.name]
                 losses[task.name].append(_row_losses(task, *pair))
                 if not task.error_is_loss:
                     kept_pairs[task.name].append(pair)
-    return {task.name: _make_score(problem, task, losses[task.name], kept_pairs[task.name]) for task in tasks}
+    scores = {}
+    for task in tasks:
+        outputs_and_targets = None
+        if not task.error_is_loss:
+            all_outputs, all_targets = zip(*kept_pairs[task.name], strict=True)
+            outputs_and_targets = torch.cat(all_outputs, 1), torch.cat(all_targets)
+        row_losses = np.concatenate(losses[task.name], 1)
+        (scores[task.name],) = _make_scores(task, row_losses, outputs_and_targets, problem.scales.get(task.name))
+    return scores
 
 
-def _make_score(
-    problem: Problem, task: Task, losses: Sequence[NDArray[np.float64]], kept_pairs: Sequence[tuple[Tensor, Tensor]]
-) -> Score:
-    rows = np.concatenate(losses)
-    loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
-    error = loss
-    if not task.error_is_loss:
-        outputs, targets = (torch.cat(part) for part in zip(*kept_pairs, strict=True))
-        error = error_of(task, outputs, targets, problem.scales.get(task.name), loss)
-    return Score(loss, error, rows.astype(np.float32))
+@torch.no_grad()
+def scores_of_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> list[Score]:
+    """Returns the score of each network for a task, given outputs [networks, rows, …]; see `error_of` for the rest."""
+    return _make_scores(task, _row_losses(task, outputs, targets), (outputs, targets), scale)
 
 
 def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Score:
@@ -79,47 +78,42 @@ def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[flo
         >>> score_outputs(Task("age", "regression"), torch.tensor([1.0, 2.0]), torch.tensor([3.0, torch.nan])).loss
         4.0
     """
-    rows: NDArray[Any] = _row_losses(task, outputs, targets)
-    loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
+    rows: NDArray[Any] = _row_losses(task, outputs.unsqueeze(0), targets)[0]
+    loss = _mean_losses(rows[None])[0]
     return Score(loss, error_of(task, outputs, targets, scale, loss), rows)
 
 
+def _make_scores(
+    task: Task,
+    rows: NDArray[np.float64],
+    outputs_and_targets: tuple[Tensor, Tensor] | None,
+    scale: tuple[float, float] | None,
+) -> list[Score]:
+    """Returns the score of each network, given losses [networks, rows], and outputs unless the error is the loss."""
+    losses = _mean_losses(rows)
+    errors = losses if outputs_and_targets is None else _errors(task, *outputs_and_targets, scale, losses)
+    return [Score(*values) for values in zip(losses, errors, rows.astype(np.float32), strict=True)]
+
+
+def _mean_losses(rows: NDArray[np.float64]) -> list[float]:
+    """Returns the mean loss of each network over the rows with labels, or NaN if there are none."""
+    means = np.full(len(rows), np.nan)
+    known = np.isfinite(rows).any(1)
+    means[known] = np.nanmean(rows[known], 1)
+    return means.tolist()
+
+
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the loss of each row, with NaN for missing labels."""
-    losses, present = task.row_losses(*as_float64(task, outputs, targets))
+    """Returns the losses [networks, rows], with NaN for missing labels."""
+    if task.loss is None:
+        # The loss of a row depends on no other row, so the rows of all networks are computed as if they were of one.
+        count, values = len(outputs), targets.double()
+        repeated = values.expand(count, *values.shape).flatten(0, 1)
+        pair = task.row_losses(outputs.double().flatten(0, 1), repeated)
+        losses, present = (part.unflatten(0, (count, -1)) for part in pair)
+    else:  # may need another dtype than float64
+        losses, present = map(torch.stack, zip(*(task.row_losses(own, targets) for own in outputs), strict=True))
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())
-
-
-def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Converts outputs and targets to float64, except for custom losses, which may need a different dtype."""
-    return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
-
-
-@torch.no_grad()
-def row_losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[tuple[Tensor, Tensor]]:
-    """Returns each task's loss on every row, in evaluation mode, and whether the row has a label for it.
-
-    Outputs are not kept.
-    """
-    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in tasks]
-    with evaluation_mode(network):
-        for inputs, targets in rows.chunks():
-            outputs = network(inputs)
-            for task, parts in zip(tasks, found, strict=True):
-                parts.append(task.row_losses(outputs[task.name], targets[task.name]))
-    return [(torch.cat([one for one, _ in parts]), torch.cat([one for _, one in parts])) for parts in found]
-
-
-def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean loss over the labeled rows, or 0 if there are none."""
-    return loss_and_labels(task, outputs, targets)[0]
-
-
-def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean loss over the labeled rows and the number of such rows."""
-    losses, present = task.row_losses(outputs, targets)
-    labels = present.sum()
-    return losses.sum() / labels.clamp(min=1), labels
 
 
 @torch.no_grad()
@@ -144,7 +138,6 @@ def outputs_on_rows(networks: Sequence[Network], rows: Rows) -> list[dict[str, T
     return [{task: torch.cat(values) for task, values in parts.items()} for parts in found]
 
 
-@torch.no_grad()
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
     """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
 
@@ -158,42 +151,32 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
             data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
-    if task.error_is_loss:
-        return loss
-    present = torch.isfinite(targets)
-    actual = _in_original_units(targets.double(), scale)
-    if callable(task.error):
-        rows = present.flatten(1).all(1) if present.dim() > 1 else present
-        outputs = _in_original_units(outputs.detach().double(), scale)
-        return float(task.error(outputs[rows], actual[rows])) if rows.any() else float("nan")
-    predicted = _predictions(task, outputs, targets, scale)
-    error = ERROR_MEASURES[task.error_name](predicted[present], actual[present])
-    return float(error) if present.any() else float("nan")
+    return _errors(task, outputs.unsqueeze(0), targets, scale, [loss])[0]
 
 
-def errors_of_stack(
-    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, losses: Sequence[float]
+@torch.no_grad()
+def _errors(
+    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, losses: list[float]
 ) -> list[float]:
-    """Returns the error of each network, given outputs [networks, rows, …]; see `error_of`."""
-    if task.error_is_loss:
-        return list(losses)
-    if callable(task.error) or task.error_name not in STACKED_MEASURES:
-        where = outputs.device if callable(task.error) else torch.device("cpu")
-        own, shared = outputs.to(where), targets.to(where)
-        return [error_of(task, output, shared, scale, loss) for output, loss in zip(own, losses, strict=True)]
+    """Returns the error of each network, given outputs [networks, rows, …]."""
     present = torch.isfinite(targets)
+    if task.error_is_loss:
+        return losses
     if not present.any():
         return [float("nan")] * len(outputs)
-    predicted = torch.vmap(lambda output: _predictions(task, output, targets, scale))(outputs)
-    actual = _in_original_units(targets.double(), scale)[present]
-    errors: list[float] = ERROR_MEASURES[task.error_name](predicted[:, present], actual).tolist()
+    answers, actual = (_in_original_units(values.double(), scale) for values in (outputs, targets))
+    if callable(task.error):
+        rows = present.flatten(1).all(1) if present.dim() > 1 else present
+        return [float(task.error(own[rows], actual[rows])) if rows.any() else float("nan") for own in answers]
+    if task.kind == "multiclass":
+        answers = answers.argmax(2)
+    elif answers.dim() == targets.dim() + 2:
+        answers = answers.squeeze(2)
+    measure, predicted, labels = ERROR_MEASURES[task.error_name], answers[:, present], actual[present]
+    if task.error_name in RANKING_MEASURES:
+        return [float(measure(own, labels.cpu())) for own in predicted.cpu()]
+    errors: list[float] = measure(predicted, labels).tolist()
     return errors
-
-
-def _predictions(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> Tensor:
-    """Returns the predicted classes, logits or values, in the shape of the targets."""
-    in_units = _in_original_units(outputs.detach().double(), scale)
-    return in_units.argmax(1) if task.kind == "multiclass" else squeeze_like(in_units, targets)
 
 
 def _in_original_units(values: Tensor, scale: tuple[float, float] | None) -> Tensor:
@@ -285,4 +268,4 @@ ERROR_MEASURES = {
     "rmse": rmse,
     "r2": one_minus_r2,
 }
-STACKED_MEASURES = ("error rate", "mae", "rmse", "r2")  # also computed for outputs [networks, rows] at once
+RANKING_MEASURES = ("auroc", "auprc")  # computed network by network

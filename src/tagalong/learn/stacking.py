@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tagalong.score import Score
-
 from .network import Network, evaluation_mode
-from .own_targets import Targets, to_probabilities
 from .piecewise_linear import PiecewiseLinear
-from .problem import Problem
 from .randomness import MaskGenerators, SharedMasks
-from .rows import require_in_memory
-from .scoring import as_float64, errors_of_stack
-from .tabm import TabMHeads
-from .task import Task
 
-OPERATION = "training many networks together"  # what needs rows in memory, for messages
 Tensors = dict[str, Tensor]
 
 
@@ -55,7 +43,7 @@ class Stack:
         }
         buffers = [dict(network.named_buffers()) for network in networks]
         self.buffers = {name: _stack_copies([own[name] for own in buffers], copied) for name in buffers[0]}
-        self._heads_are_linear = _are_linear(self.network.heads)
+        self._heads_are_linear = self.network.has_linear_heads
         self._set_seeds([networks[origin].seed for origin in origins])
 
     def _set_seeds(self, seeds: list[int]) -> None:
@@ -246,247 +234,3 @@ def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: 
 
     in_dims = (0 if tensors else None, inputs_dim)
     return torch.vmap(call_one, in_dims=in_dims, randomness="same")(tensors, inputs)
-
-
-def _are_linear(heads: nn.ModuleList) -> bool:
-    """Returns whether every head is a plain linear layer with a bias."""
-    return all(
-        type(head) is nn.Linear and head.bias is not None and not head._forward_hooks and not head._forward_pre_hooks
-        for head in heads
-    )
-
-
-class PairLosses:
-    """Computes the loss of each network on each of its tasks.
-
-    Args:
-        problem: the problem.
-        tasks: the tasks, in the same order as the columns of `trains`.
-        trains: whether each network trains each task, [networks, tasks].
-        device: the device to compute on.
-
-    Attributes:
-        trains: see above.
-        weights: the weight of each pair in the loss of its network.
-    """
-
-    def __init__(
-        self, problem: Problem, tasks: Sequence[Task], trains: NDArray[np.bool_], device: torch.device
-    ) -> None:
-        self.trains, self._device = trains, device
-        columns: dict[Hashable, list[int]] = {}
-        for column, task in enumerate(tasks):
-            columns.setdefault(_family_key(problem, task), []).append(column)
-        self._families, networks, places, weights = [], [], [], []
-        for members in columns.values():
-            if not trains[:, members].any():
-                continue
-            network, member = np.nonzero(trains[:, members])
-            pairs = None if trains[:, members].all() else torch.from_numpy(network * len(members) + member).to(device)
-            self._families.append(_Family(tuple(tasks[column] for column in members), pairs, network, member))
-            networks.append(network)
-            places.append(np.array(members)[member])
-            weights += [tasks[column].weight for column in places[-1]]
-        self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = require_in_memory(problem.train, OPERATION).targets[tasks[0].name].dtype
-        self.weights = torch.tensor(weights, dtype=dtype, device=device)
-
-    def targets(self, targets: Targets, own: Sequence[Targets] = ()) -> list[FamilyTargets]:
-        """Returns the targets of all pairs.
-
-        Args:
-            targets: the targets of each task.
-            own: for each network, the targets that replace these, by task. If empty, no targets are replaced.
-        """
-        return [family.targets(targets, own, self._device) for family in self._families]
-
-    def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Returns the mean loss of every pair.
-
-        Args:
-            outputs: the outputs [networks, rows, …] of each task.
-            targets: the targets of each family, from `FamilyTargets.on`.
-        """
-        parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
-        return torch.cat(parts)
-
-    def with_halves(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor], first: Tensor) -> Tensor:
-        """Returns the mean loss of every pair on all rows, on those in the first half, and on the others, [pairs, 3].
-
-        Args:
-            outputs: see above.
-            targets: see above.
-            first: whether each row is in the first half.
-        """
-        parts = [
-            family.losses_with_halves(outputs, target, first)
-            for family, target in zip(self._families, targets, strict=True)
-        ]
-        return torch.cat(parts)
-
-    def to_array(self, losses: Tensor) -> NDArray[np.float64]:
-        """Returns losses [pairs, …] as an array [networks, tasks, …], with NaN for tasks that are not trained."""
-        table = np.full((*self.trains.shape, *losses.shape[1:]), np.nan)
-        table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
-        return table
-
-
-def select_rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Returns the rows of a tensor with these indices. Faster than `tensor[rows]`, since it copies whole rows."""
-    selected = tensor.index_select(0, rows.flatten())
-    return selected.view(*rows.shape, *tensor.shape[1:])
-
-
-@dataclass(frozen=True)
-class FamilyTargets:
-    """The targets of all pairs of a family. Targets that several pairs share are stored only once.
-
-    Attributes:
-        values: the different targets [targets, rows, …].
-        places: the index in `values` of each pair's target, or None if all pairs share one target.
-        networks: the network of each pair.
-    """
-
-    values: Tensor
-    places: Tensor | None
-    networks: Tensor
-
-    def on(self, rows: Tensor | None) -> Tensor:
-        """Returns the targets [pairs, rows, …] on some rows, or [1, rows, …] if all pairs share them.
-
-        Args:
-            rows: the indices of the rows, [rows] or [networks, rows], or None for all rows.
-        """
-        if rows is not None and rows.dim() == 2:
-            return self._on_own_rows(rows)
-        values = self.values if rows is None else self.values.index_select(1, rows)
-        return values if self.places is None else values.index_select(0, self.places)
-
-    def _on_own_rows(self, rows: Tensor) -> Tensor:
-        places = rows.index_select(0, self.networks)
-        if self.places is not None:
-            places = places + self.places.unsqueeze(1) * self.values.shape[1]
-        return select_rows(self.values.flatten(0, 1), places)
-
-
-@dataclass(frozen=True)
-class _Family:
-    """A group of tasks with the same loss, and the (network, task) pairs for these tasks.
-
-    Attributes:
-        tasks: the members of the family.
-        pairs: the indices of the pairs in the flattened array [networks, members], or None for all pairs.
-        networks: the network of each pair.
-        members: the index of each pair's task in `tasks`.
-    """
-
-    tasks: tuple[Task, ...]
-    pairs: Tensor | None
-    networks: NDArray[np.intp]
-    members: NDArray[np.intp]
-
-    def targets(self, targets: Targets, own: Sequence[Targets], device: torch.device) -> FamilyTargets:
-        """Returns the targets of all pairs."""
-        distinct = [targets[task.name] for task in self.tasks]
-        places = self.members
-        if any(task.name in replaced for replaced in own for task in self.tasks):
-            names = [self.tasks[member].name for member in self.members]
-            used = [own[network].get(name, targets[name]) for network, name in zip(self.networks, names, strict=True)]
-            numbers: dict[int, int] = {}
-            places = np.array([numbers.setdefault(id(target), len(numbers)) for target in used])
-            distinct = list({id(target): target for target in used}.values())
-        if len({target.dim() for target in distinct}) > 1:
-            classes = self.tasks[0].head_size
-            distinct = [to_probabilities(target, classes) if target.dim() == 1 else target for target in distinct]
-        values = torch.stack([target.to(device, targets[self.tasks[0].name].dtype) for target in distinct])
-        chosen = torch.from_numpy(places).to(device) if len(distinct) > 1 else None
-        return FamilyTargets(values, chosen, torch.from_numpy(self.networks).to(device))
-
-    def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """Returns the mean loss of each pair, given outputs [networks, rows, …] and targets [pairs or 1, rows, …]."""
-        losses, present = self._row_losses(*self._pairs(outputs, targets))
-        return losses.sum(1) / present.sum(1).clamp(min=1)
-
-    def losses_with_halves(self, outputs: Mapping[str, Tensor], targets: Tensor, first: Tensor) -> Tensor:
-        """Returns the same for all rows, for those in the first half, and for the others, [pairs, 3].
-
-        The loss on a half without labels is NaN.
-        """
-        losses, present = self._row_losses(*self._pairs(outputs, targets))
-        mean = losses.sum(1) / present.sum(1).clamp(min=1)
-        halves = [
-            torch.where(half, losses, 0).sum(1) / torch.where(half, present, 0).sum(1) for half in (first, ~first)
-        ]
-        return torch.stack([mean, *halves], 1)
-
-    def _pairs(self, outputs: Mapping[str, Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the outputs and targets [pairs, rows, …] of each pair."""
-        member_outputs = [outputs[task.name] for task in self.tasks]
-        chosen = member_outputs[0] if len(self.tasks) == 1 else torch.stack(member_outputs, 1).flatten(0, 1)
-        if self.pairs is not None:
-            chosen = chosen.index_select(0, self.pairs)
-        if len(targets) != len(chosen):
-            targets = targets.expand(len(chosen), *targets.shape[1:])
-        return chosen, targets
-
-    def _row_losses(self, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the losses [pairs, rows], and whether each row has a label."""
-        if self.tasks[0].loss is not None:
-            losses, present = torch.vmap(self.tasks[0].row_losses)(chosen, targets)
-            return losses, present
-        # The usual losses depend on one row only, so the rows of all pairs can be computed as rows of one pair.
-        losses, present = self.tasks[0].row_losses(chosen.flatten(0, 1), targets.flatten(0, 1))
-        shape = targets.shape[:2]
-        return losses.view(shape), present.view(shape)
-
-
-def _family_key(problem: Problem, task: Task) -> Hashable:
-    """Returns a key that is the same for tasks with equal losses and shapes, and unique for tasks with custom heads."""
-    target = require_in_memory(problem.train, OPERATION).targets[task.name]
-    if task.head is not None or not (problem.head is None or isinstance(problem.head, TabMHeads)):
-        return task.name
-    weights = None if task.class_weights is None else tuple(task.class_weights)
-    return task.kind, id(task.loss), task.head_size, weights, tuple(target.shape[1:]), target.dtype
-
-
-def scores_of_stack(
-    problem: Problem, stack: Stack, trains: NDArray[np.bool_], split_name: str
-) -> list[dict[str, Score]]:
-    """Returns the scores of each network's tasks on the validation or test rows.
-
-    Args:
-        problem: the problem.
-        stack: the networks.
-        trains: whether each network trains each task of the stack, [networks, tasks].
-        split_name: the rows to score, "val" or "test".
-    """
-    split = require_in_memory(problem.splits[split_name], OPERATION)
-    device = next(iter(stack.tensors.values())).device
-    outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
-    scores: list[dict[str, Score]] = [{} for _ in trains]
-    for column, name in enumerate(stack.network.tasks):
-        networks = np.flatnonzero(trains[:, column])
-        if not len(networks):
-            continue
-        chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
-        task = problem.task(name)
-        task_scores = _task_scores(problem, task, chosen, split.targets[name].to(device))
-        for network, score in zip(networks, task_scores, strict=True):
-            scores[network][name] = score
-    return scores
-
-
-def _task_scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """Returns the scores of one task, given outputs [networks, rows, …], with the same results as `scores_on`."""
-    rows = _row_losses(task, *as_float64(task, outputs, targets))
-    finite, losses = np.isfinite(rows).any(1), np.full(len(rows), np.nan)
-    losses[finite] = np.nanmean(rows[finite], 1)
-    errors = errors_of_stack(task, outputs, targets, problem.scales.get(task.name), losses.tolist())
-    found = zip(losses.tolist(), errors, rows.astype(np.float32), strict=True)
-    return [Score(loss, error, own) for loss, error, own in found]
-
-
-def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the losses [networks, rows], with NaN for missing labels."""
-    losses, present = torch.vmap(lambda output: task.row_losses(output, targets))(outputs)
-    return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

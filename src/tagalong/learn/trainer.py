@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
@@ -34,15 +34,16 @@ from tagalong.score import Score
 from .balance import make_balancer
 from .captured_step import CapturedStep, why_not_captured
 from .early_stopping import stopping_flattery
-from .network import build_network, evaluation_mode
+from .losses import LabeledRows, Labels, Losses
+from .network import build_network, evaluation_mode, join_layers
 from .own_targets import Targets, replace_targets, target_problems, targets_digest
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe, set_rate
 from .rows import Rows, Split
 from .scoring import UNKNOWN_SCORE, scores_on
-from .task_losses import HalfLosses, JointLosses, LossesAndLabels, RowsInMemory, TaskLosses, make_task_losses
 
+LossesAndCounts = dict[str, tuple[Tensor, Tensor]]
 logger = logging.getLogger(__name__)
 
 
@@ -272,9 +273,20 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type) if self.recipe.amp == "fp16" else None
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
         self._sums_losses = job.rule == "plain" and self.windows is None
-        self.task_losses: TaskLosses[Any] = make_task_losses(
-            self.network, self.tasks, self.rows, self.val, join=job.rule == "plain"
-        )
+        inputs, labels = self.val.batch(torch.arange(min(2, len(self.val))))
+        with evaluation_mode(self.network), torch.no_grad():
+            outputs = self.network(inputs)
+        self.task_losses = Losses(self.tasks, outputs, labels)
+        self.weights = self.task_losses.weights(next(iter(outputs.values())))
+        # Heads are trained as one layer if possible, which is faster but leaves them without gradients of their own.
+        can_join = job.rule == "plain" and not self.task_losses.separate and self.network.has_linear_heads
+        ordered = [self.network.tasks.index(task.name) for task in self.task_losses.tasks]
+        self.joined_heads = join_layers([self.network.heads[place] for place in ordered]) if can_join else None
+        self.modules: list[nn.Module] = [self.network]
+        if self.joined_heads is not None:
+            self.modules = [self.network.encoder, self.joined_heads]
+        self.labeled_rows = LabeledRows(self.rows, self.task_losses)
+        self.labeled_val = LabeledRows(self.val, self.task_losses)
         reason = None if self.device.type == "cuda" else "CUDA graphs need a GPU"
         reason = self._why_not_captured() if reason is None else reason
         # with a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace
@@ -291,7 +303,7 @@ class Training:
         self.best_epoch, self.best_loss = -1, float("inf")
         self.best: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
-        self.half_curve: list[HalfLosses] = []
+        self.half_curve: list[list[list[float]]] = []
 
     def _select_rows(self, rows: Rows) -> Rows:
         return rows.only(self.job.tasks).to(self.device)
@@ -300,13 +312,13 @@ class Training:
         """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
         if not self._sums_losses or self.scaler is not None:
             return "the rule, the schedule or amp='fp16' reads values back from the GPU"
-        if not isinstance(self.task_losses, JointLosses) or not isinstance(self.task_losses.train, RowsInMemory):
+        if self.joined_heads is None or not isinstance(self.rows, Split):
             return "a task has a head, loss or dense targets of its own, or rows are read from files"
         return why_not_captured(self.network)
 
     def _make_optimizer(self, capturable: bool) -> torch.optim.Optimizer:
         return self.recipe.make_optimizer(
-            [parameter for module in self.task_losses.modules for parameter in module.parameters()],
+            [parameter for module in self.modules for parameter in module.parameters()],
             self.balancer.parameters(),
             fused=capturable or self.device.type == "cpu" or None,
             capturable=capturable,
@@ -314,8 +326,7 @@ class Training:
 
     def _step_on(self, rows: Tensor) -> None:
         """Performs a step on these rows, without anything that cannot be captured."""
-        assert isinstance(self.task_losses, JointLosses)
-        self._minimize(*self.task_losses.train.batch(rows))
+        self._minimize(*self.labeled_rows.batch(rows))
 
     def _seed_step(self) -> Sequence[torch.Generator]:
         self.network.at_step(self.steps).reseed_part("encoder")
@@ -329,8 +340,8 @@ class Training:
         if self._captured_step is not None:
             self._replay_steps(self._captured_step, parts)
         else:
-            for inputs, targets in self.task_losses.batches(parts, (self.job.seed, self.epoch)):
-                self.step(inputs, targets)
+            for inputs, labels in self.labeled_rows.batches(parts, (self.job.seed, self.epoch)):
+                self.step(inputs, labels)
         self._validate()
         self.epoch += 1
         self.seconds += time.perf_counter() - start
@@ -341,27 +352,28 @@ class Training:
             step(rows)
             self.steps += 1
 
-    def step(self, inputs: Tensor, targets: Any) -> None:
-        """Performs an optimizer step on a batch of `task_losses`, including measurements if there is a meter."""
+    def step(self, inputs: Tensor, labels: Sequence[Labels]) -> None:
+        """Performs an optimizer step on a batch of `labeled_rows`, including measurements if there is a meter."""
         set_rate(self.optimizer, self.rate)
         if self._sums_losses and self.step_meter is None:
-            self._minimize(inputs, targets)
+            self._minimize(inputs, labels)
         else:
-            self._minimize_by_rule(inputs, targets)
+            self._minimize_by_rule(inputs, labels)
         self.steps += 1
 
-    def _minimize(self, inputs: Tensor, targets: Any) -> None:
+    def _minimize(self, inputs: Tensor, labels: Sequence[Labels]) -> None:
         """Performs an optimizer step on the weighted sum of the losses."""
         self.optimizer.zero_grad()
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            total = self.task_losses.total(inputs, targets)
+            means, _ = self.task_losses.means(self._outputs(inputs), labels)
+            total = (means * self.weights).sum()
         (total if self.scaler is None else self.scaler.scale(total)).backward()
         self._update()
 
-    def _minimize_by_rule(self, inputs: Tensor, targets: Any) -> None:
+    def _minimize_by_rule(self, inputs: Tensor, labels: Sequence[Labels]) -> None:
         self.optimizer.zero_grad()
-        losses = self.losses(inputs, targets) if self.step_meter is None else self.step_meter(inputs, targets)
+        losses = self.losses(inputs, labels) if self.step_meter is None else self.step_meter(inputs, labels)
         self.balancer.backward(losses, self.scaler)
         self._update()
         if self.windows is not None:
@@ -381,21 +393,32 @@ class Training:
         """The learning rate of the next step."""
         return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
-    def losses(self, inputs: Tensor, targets: Any) -> dict[str, Tensor]:
+    def losses(self, inputs: Tensor, labels: Sequence[Labels]) -> dict[str, Tensor]:
         """Returns the loss of each task on the given rows, using this step's dropout masks."""
-        return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
+        return {task: loss for task, (loss, _) in self.losses_and_counts(inputs, labels).items()}
 
-    def losses_and_labels(self, inputs: Tensor, targets: Any) -> LossesAndLabels:
+    def losses_and_counts(self, inputs: Tensor, labels: Sequence[Labels]) -> LossesAndCounts:
         """Returns the mean loss of each task on the given rows, and the number of labels that were used."""
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            return self.task_losses.losses_and_labels(inputs, targets)
+            means, counts = self.task_losses.means(self._outputs(inputs), labels)
+        pairs = zip(means.unbind(), counts.unbind(), strict=True)
+        found = dict(zip([task.name for task in self.task_losses.tasks], pairs, strict=True))
+        return {name: found[name] for name in self.job.tasks}
+
+    def _outputs(self, inputs: Tensor) -> Sequence[Tensor]:
+        """Returns the outputs of each family of tasks and each separate task."""
+        if self.joined_heads is None:
+            return self.task_losses.join(self.network(inputs))
+        outputs: Tensor = self.joined_heads(self.network.encode(inputs))
+        return torch.split(outputs, self.task_losses.sizes, 1)
 
     def _validate(self) -> None:
         """Records the validation losses, and stores the weights if they are the best so far or from the last epoch."""
-        losses, halves = self.task_losses.validation_and_half_losses()
-        self.curve.append(losses)
-        self.half_curve.append(halves)
+        with evaluation_mode(self.network):
+            table = self.labeled_val.mean_losses(self._outputs)
+        self.curve.append(table[:, 0].tolist())
+        self.half_curve.append(table[:, 1:].tolist())
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
         if last if self.recipe.keep == "last" else loss < self.best_loss:
@@ -540,12 +563,12 @@ class StepMeter:
         self._held_out = bool(given.pop("held_out", False))
         self._training = training
         self._may_lack_labels = _may_lack_labels(training.rows)
-        self._held_out_batch: tuple[int, tuple[Tensor, Any]] | None = None
+        self._held_out_batch: tuple[int, tuple[Tensor, Sequence[Labels]]] | None = None
         self.meter = AffinityMeter(
             **{
                 "shared": training.network.encoder,
                 "optimizer": training.optimizer,
-                "model": training.task_losses.modules,
+                "model": training.modules,
                 "tasks": training.job.tasks,
                 "scaler": training.scaler,
                 "weights": training.balancer.weights,
@@ -553,17 +576,17 @@ class StepMeter:
             }
         )
 
-    def __call__(self, inputs: Tensor, targets: Any) -> dict[str, Tensor]:
+    def __call__(self, inputs: Tensor, labels: Sequence[Labels]) -> dict[str, Tensor]:
         """Returns the losses of this step, and takes a measurement if one is due."""
         training = self._training
         held_out = self._held_out_losses if self._held_out else None
         if not self._may_lack_labels:
-            return self.meter(lambda: training.losses(inputs, targets), held_out)
+            return self.meter(lambda: training.losses(inputs, labels), held_out)
         losses: dict[str, Tensor] = {}
         labeled: list[str] = []
 
         def losses_with_labels() -> dict[str, Tensor]:
-            found = training.losses_and_labels(inputs, targets)
+            found = training.losses_and_counts(inputs, labels)
             if not losses:  # the first call, without a lookahead step
                 losses.update({task: loss for task, (loss, _) in found.items()})
                 labeled.extend(_labeled_tasks(found))
@@ -585,9 +608,9 @@ class StepMeter:
         if self._held_out_batch is None or self._held_out_batch[0] != training.steps:
             draw = torch.Generator().manual_seed(derive_seed(training.job.seed, "held out", training.steps))
             rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size]
-            self._held_out_batch = training.steps, training.task_losses.validation_batch(rows)
+            self._held_out_batch = training.steps, training.labeled_val.batch(rows)
         with evaluation_mode(training.network):
-            found = training.losses_and_labels(*self._held_out_batch[1])
+            found = training.losses_and_counts(*self._held_out_batch[1])
         return {task: found[task][0] for task in _labeled_tasks(found)}
 
 

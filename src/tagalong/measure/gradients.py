@@ -102,6 +102,11 @@ class TaskGradients:
                 )
             )
         except RuntimeError as error:
+            if "selective activation checkpoint" in str(error):
+                raise RuntimeError(
+                    "selective checkpointing (`context_fn`) allows one backward pass only, but the meter needs one per "
+                    "task; leave `context_fn` out, or call the meter with one closure per task: meter({task: closure})"
+                ) from error
             if "donated" not in str(error):
                 raise
             raise RuntimeError(

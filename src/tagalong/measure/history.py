@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
@@ -22,14 +22,20 @@ HISTORY_MEMORY = 64 * 2**20  # bytes, by default
 MIN_BLOCKS = 16  # enough for standard errors, however many tasks there are
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int32]
 Mask = NDArray[np.bool_]
+
+# The sums over consecutive measured steps, at first over a single one: the call number of the first step, how many
+# steps were measured before it, the sums [estimators, sources, targets] and the numbers of values in them. The last
+# source is the null step.
+Block = tuple[int, int, Floats, Counts]
 
 
 class MeterHistory:
-    """The histories of all estimators, and facts about the tasks.
+    """The affinities of all estimators, and facts about the tasks.
 
     The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
-    it.
+    it. Once the history takes more than `memory` bytes, it keeps means over blocks of 2, 4, 8, … consecutive steps.
 
     Attributes:
         tasks: Task names, or None if they are not known yet.
@@ -39,20 +45,23 @@ class MeterHistory:
         latest: The affinities of the last reading copied from the device, by estimator.
     """
 
-    def __init__(self, tasks: Sequence[str] | None, memory: float = HISTORY_MEMORY) -> None:
+    def __init__(self, tasks: Sequence[str] | None, estimators: Sequence[Estimator], memory: float) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: Counter[str] = Counter()
         self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.touched: dict[str, set[int]] = {}
         self.latest: dict[str, Floats] = {}
-        self._memory, self._measured = memory, 0
-        self._records: dict[str, EstimatorHistory] = {}
+        self._estimators, self._memory = estimators, memory
+        self._measured, self._steps_per_block = 0, 1
+        self._blocks: list[Block] = []
+        self._last: Block | None = None
+        self._skipped: dict[str, NDArray[np.int64]] = {}  # by reason [estimators, sources, targets]
         self._waiting: tuple[int, Reading] | None = None
 
     def add(self, call: int, reading: Reading) -> None:
         self.flush()  # the previous reading arrived long ago
         self.source_counts.update(reading.sources)
-        if len(reading.targets) < len(reading.tasks):  # only needed if targets are sampled
+        if len(reading.targets) < len(reading.before):  # only needed if targets are sampled
             self.pair_counts.update(product(reading.sources, reading.targets))
         for task, indices in reading.touched.items():
             self.touched.setdefault(task, set()).update(indices)
@@ -63,16 +72,66 @@ class MeterHistory:
         if self._waiting is None:
             return
         (call, reading), self._waiting, self.latest = self._waiting, None, {}
-        overflowed = reading.overflowed()
-        self._measured += not overflowed
-        for name, values, skipped in reading.read():
-            record = self._record(name)
-            if overflowed:
-                record.skip({"non-finite gradient": reading.pairs})
-            else:
-                record.add(call, values)
-                record.skip(skipped)
-                self.latest[name] = values[:-1]
+        values, skipped = self._read(reading)
+        if not reading.overflowed():
+            self.latest = {e.name: affinities[:-1] for e, affinities in zip(self._estimators, values, strict=True)}
+            finite = np.isfinite(values)
+            self._last = call, self._measured, np.where(finite, values, 0.0), finite.astype(np.int32)
+            self._measured += 1
+            self._append(self._last)
+        for reason, pairs in skipped.items():
+            if pairs.any():
+                of_all = np.broadcast_to(pairs, (len(self._estimators), *pairs.shape[-2:]))
+                self._skipped[reason] = self._skipped.get(reason, 0) + of_all.astype(np.int64)
+
+        # Where there is no memory left, two blocks become one.
+        while len(self._blocks) > MIN_BLOCKS and sum(x.nbytes for b in self._blocks for x in b[2:]) > self._memory:
+            self._steps_per_block *= 2
+            blocks, self._blocks = self._blocks, []
+            for block in blocks:
+                self._append(block)
+
+    def _read(self, reading: Reading) -> tuple[Floats, dict[str, Mask]]:
+        """Waits for the device, and returns the affinities and the skipped pairs by reason, of each estimator.
+
+        The affinities [estimators, sources, targets] are NaN for pairs that were not measured. The effect of the null
+        step is subtracted from them, and follows as the last source.
+        """
+        estimates, tasks = reading.estimates.to_numpy(), list(self.tasks or ())
+        rows, columns = ([tasks.index(t) for t in names] for names in (reading.sources, reading.targets))
+        pairs = np.outer(np.isin(tasks, reading.sources), np.isin(tasks, reading.targets))
+        if reading.overflowed():
+            return estimates, {"non-finite gradient": pairs}
+        of_steps = np.array([estimator.of_steps for estimator in self._estimators])[:, None, None]
+        of_ratios = np.array([estimator.ratio for estimator in self._estimators])[:, None, None]
+        values = np.full((len(estimates), len(tasks) + 1, len(tasks)), np.nan)
+        values[np.ix_(range(len(estimates)), rows, columns)] = estimates[:, : len(rows)]
+
+        # The null step has no effect if it is idle, nor on estimators that do not use steps.
+        values[:, -1:] = np.where(of_steps & (not reading.idle), np.nan, 0.0)
+        if estimates.shape[1] > len(rows):
+            values[:, -1, columns] = np.where(of_steps[:, 0], estimates[:, -1], 0.0)
+            values[:, :-1] -= values[:, -1:]
+        values = np.where(of_steps, values / (reading.lr or np.nan), values)  # a warm-up may start at a rate of 0
+
+        zero, negative = of_ratios & (reading.before == 0), of_ratios & (reading.before < 0)
+        values = np.where(np.isfinite(values) & ~zero & ~negative, values, np.nan)
+        invalid = pairs & np.isnan(values[:, :-1])
+        undefined = invalid & ~zero & ~negative
+        skipped = {**reading.skipped, "zero loss": invalid & zero, "negative loss": invalid & negative}
+        skipped["non-finite after the step" if reading.lr else "zero learning rate"] = undefined & of_steps
+        skipped["zero gradient"] = undefined & ~of_steps
+        return values, skipped
+
+    def _append(self, new: Block) -> None:
+        _, new_first, new_sums, new_counts = new
+        for k, (step, first, sums, counts) in list(enumerate(self._blocks))[-2:]:
+            # Steps that are relative to the null step and raw steps are at different levels.
+            same_level = (counts[:, -1].any(axis=1) == new_counts[:, -1].any(axis=1)).all()
+            if same_level and first // self._steps_per_block == new_first // self._steps_per_block:
+                self._blocks[k] = step, first, sums + new_sums, counts + new_counts
+                return
+        self._blocks.append(new)
 
     @property
     def measured(self) -> int:
@@ -85,17 +144,41 @@ class MeterHistory:
         return [(a, b) for a, b in combinations(self.touched, 2) if not self.touched[a] & self.touched[b]]
 
     def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        return self._record(estimator).affinity(settings, last=last)
+        """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
+        self.flush()
+        assert self.tasks is not None
+        settings, block_counts, blocks = dict(settings), None, self._blocks
+        if last:
+            blocks = [] if self._last is None else [self._last]
+        number, shape = [e.name for e in self._estimators].index(estimator), (-1, len(self.tasks) + 1, len(self.tasks))
+        sums = np.array([sums[number] for _, _, sums, _ in blocks]).reshape(shape)
+        counts = np.array([counts[number] for *_, counts in blocks], dtype=np.int64).reshape(shape)
+        if self._steps_per_block > 1 and not last:
+            settings["steps_per_block"], block_counts = self._steps_per_block, counts[:, :-1]
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        skipped = {reason: pairs[number] for reason, pairs in self._skipped.items() if pairs[number].any()}
+        return Affinity.from_history(
+            means[:, :-1],
+            self.tasks,
+            np.array([step for step, *_ in blocks], dtype=np.int64),
+            null=means[:, -1],
+            skipped={} if last else skipped,
+            settings=settings,
+            block_counts=block_counts,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         self.flush()
+        blocks = [*self._blocks, *([] if self._last is None else [self._last])]
         return {
             "tasks": None if self.tasks is None else list(self.tasks),
             "measured": self._measured,
             "source_counts": dict(self.source_counts),
             "pair_counts": [[*pair, number] for pair, number in self.pair_counts.items()],
             "touched": {task: sorted(indices) for task, indices in self.touched.items()},
-            "records": {name: record.state_dict() for name, record in self._records.items()},
+            "blocks": [[step, first, torch.from_numpy(x), torch.from_numpy(n)] for step, first, x, n in blocks],
+            "steps_per_block": self._steps_per_block,
+            "skipped": {reason: torch.from_numpy(pairs) for reason, pairs in self._skipped.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -103,122 +186,14 @@ class MeterHistory:
         if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
             raise InvalidInput("state", f"must have the tasks {list(self.tasks)}", str(list(tasks)))
         self.tasks = self.tasks if tasks is None else tuple(tasks)
-        self._measured, self._waiting, self._records = int(state["measured"]), None, {}
+        self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = Counter(state["source_counts"])
         self.pair_counts = Counter({(source, target): number for source, target, number in state["pair_counts"]})
         self.touched = {task: set(indices) for task, indices in state["touched"].items()}
-        for name, record in state["records"].items():
-            self._record(name).load_state_dict(record)
-
-    def _record(self, name: str) -> EstimatorHistory:
-        assert self.tasks is not None
-        return self._records.setdefault(name, EstimatorHistory(self.tasks, self._memory))
-
-
-@dataclass
-class HistoryBlock:
-    """The sums over consecutive measured steps, at first over a single one.
-
-    Attributes:
-        step: The call number of the first step.
-        first: How many steps were measured before the first one.
-        sums: The sums of the affinities [sources, targets], and in the last row those of the null step's effects.
-        counts: The number of values in each sum.
-    """
-
-    step: int
-    first: int
-    sums: Floats
-    counts: NDArray[np.int32]
-
-    @property
-    def means(self) -> Floats:
-        return np.where(self.counts > 0, self.sums / np.maximum(self.counts, 1), np.nan)
-
-    def belongs_with(self, other: HistoryBlock, steps_per_block: int) -> bool:
-        # Steps that are relative to the null step and raw steps are at different levels.
-        same_level = self.counts[-1].any() == other.counts[-1].any()
-        return bool(same_level) and self.first // steps_per_block == other.first // steps_per_block
-
-
-class EstimatorHistory:
-    """The history of one estimator's affinities.
-
-    Once it takes more than `memory` bytes, it keeps means over blocks of 2, 4, 8, … consecutive steps.
-    """
-
-    def __init__(self, tasks: Sequence[str], memory: float = HISTORY_MEMORY) -> None:
-        self._tasks, self._memory = tuple(tasks), memory
-        self._blocks: list[HistoryBlock] = []
-        self._last: HistoryBlock | None = None
-        self._steps_per_block, self._added = 1, 0
-        self._skipped: dict[str, NDArray[np.int64]] = {}
-
-    def add(self, step: int, values: Floats) -> None:
-        """Adds the affinities of one step, followed by a row with the effect of the null step; unknown ones are NaN."""
-        finite = np.isfinite(values)
-        self._last = HistoryBlock(step, self._added, np.where(finite, values, 0.0), finite.astype(np.int32))
-        self._added += 1
-        self._append([self._last])
-        while (
-            len(self._blocks) > MIN_BLOCKS and sum(b.sums.nbytes + b.counts.nbytes for b in self._blocks) > self._memory
-        ):
-            self._steps_per_block *= 2
-            blocks, self._blocks = self._blocks, []
-            self._append(blocks)
-
-    def _append(self, blocks: Iterable[HistoryBlock]) -> None:
-        for new in blocks:
-            for k, block in enumerate(self._blocks[-2:], start=max(0, len(self._blocks) - 2)):
-                if block.belongs_with(new, self._steps_per_block):
-                    sums, counts = block.sums + new.sums, block.counts + new.counts
-                    self._blocks[k] = HistoryBlock(block.step, block.first, sums, counts)
-                    break
-            else:
-                self._blocks.append(new)
-
-    def skip(self, pairs_by_reason: Mapping[str, Mask]) -> None:
-        for reason, pairs in pairs_by_reason.items():
-            if pairs.any():
-                self._skipped[reason] = self._skipped.get(reason, 0) + pairs.astype(np.int64)
-
-    def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
-        n, settings, counts = len(self._tasks), dict(settings), None
-        blocks = self._blocks
-        if last:
-            blocks = [] if self._last is None else [self._last]
-        elif self._steps_per_block > 1:
-            counts = np.array([block.counts[:-1] for block in blocks], dtype=np.int64)
-            settings["steps_per_block"] = self._steps_per_block
-        means = np.array([block.means for block in blocks]).reshape(-1, n + 1, n)
-        return Affinity.from_history(
-            means[:, :-1],
-            self._tasks,
-            np.array([block.step for block in blocks], dtype=np.int64),
-            null=means[:, -1],
-            skipped={} if last else self._skipped,
-            settings=settings,
-            block_counts=counts,
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        blocks = [*self._blocks, *([] if self._last is None else [self._last])]
-        return {
-            "blocks": [[b.step, b.first, torch.from_numpy(b.sums), torch.from_numpy(b.counts)] for b in blocks],
-            "steps_per_block": self._steps_per_block,
-            "skipped": {reason: torch.from_numpy(count) for reason, count in self._skipped.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        blocks = [
-            HistoryBlock(step, first, sums.numpy().copy(), counts.numpy().copy())
-            for step, first, sums, counts in state["blocks"]
-        ]
-        self._last = blocks.pop() if blocks else None
-        self._blocks, self._steps_per_block = blocks, int(state["steps_per_block"])
-        self._added = 0 if self._last is None else self._last.first + 1
-        self._skipped = {reason: count.numpy().copy() for reason, count in state["skipped"].items()}
+        self._blocks = [(step, first, x.numpy().copy(), n.numpy().copy()) for step, first, x, n in state["blocks"]]
+        self._last = self._blocks.pop() if self._blocks else None
+        self._steps_per_block = int(state["steps_per_block"])
+        self._skipped = {reason: pairs.numpy().copy() for reason, pairs in state["skipped"].items()}
 
 
 @dataclass
@@ -226,10 +201,8 @@ class Reading:
     """The estimates of one step, kept on the device so that training does not wait for them.
 
     Attributes:
-        tasks: All task names.
         sources: The source tasks.
         targets: The target tasks.
-        estimators: The estimators.
         estimates: The estimates [estimators, sources, targets], where the null step may be the last source.
         idle: Whether the null step leaves the parameters unchanged.
         lr: The learning rate that the estimates are divided by, or 1.
@@ -239,10 +212,8 @@ class Reading:
         touched: The indices of the shared parameters that each source depends on.
     """
 
-    tasks: Sequence[str]
     sources: Sequence[str]
     targets: Sequence[str]
-    estimators: Sequence[Estimator]
     estimates: HostCopy
     idle: bool
     lr: float
@@ -254,57 +225,23 @@ class Reading:
     def overflowed(self) -> bool:
         return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
 
-    @property
-    def pairs(self) -> Mask:
-        """The pairs that this step tried to measure."""
-        return np.outer(np.isin(self.tasks, self.sources), np.isin(self.tasks, self.targets))
-
-    def read(self) -> Iterator[tuple[str, Floats, dict[str, Mask]]]:
-        """Waits for the device, and yields the name, the affinities and the skipped pairs of each estimator.
-
-        The affinities are NaN for pairs that were not measured. The effect of the null step is subtracted from them,
-        and follows as the last row.
-        """
-        n = len(self.tasks)
-        rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
-        for estimator, estimate in zip(self.estimators, self.estimates.to_numpy(), strict=True):
-            values = np.full((n + 1, n), np.nan)
-            values[np.ix_(rows, columns)] = estimate[: len(rows)]
-            if self.idle or not estimator.of_steps:
-                values[n] = 0.0
-            elif len(estimate) > len(rows):
-                values[n, columns] = estimate[-1]
-                values[:n] -= values[n]
-            other = "zero gradient"
-            if estimator.of_steps:
-                values /= self.lr or np.nan  # a warm-up may start at a learning rate of 0
-                other = "non-finite after the step" if self.lr else "zero learning rate"
-            zero, negative = (self.before == 0) & estimator.ratio, (self.before < 0) & estimator.ratio
-            values[:, zero | negative] = np.nan
-            values[~np.isfinite(values)] = np.nan
-            invalid = self.pairs & np.isnan(values[:n])
-            reasons = {"zero loss": zero, "negative loss": negative, other: ~(zero | negative)}
-            yield estimator.name, values, {**self.skipped, **{why: invalid & which for why, which in reasons.items()}}
-
 
 class HostCopy:
     """Starts copying values to the host, which overlaps with other work until `to_numpy` is called."""
 
     def __init__(self, values: Tensor) -> None:
-        self._here = values.detach()
-        self._there: torch.cuda.Event | None = None
-        if values.device.type not in ("cuda", "cpu"):
-            self._here = self._here.cpu()
-        elif values.device.type == "cuda":
+        self._done: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
             self._here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._here.copy_(values, non_blocking=True)
-            self._there = torch.cuda.Event()
-            self._there.record(torch.cuda.current_stream(values.device))
+            self._here.copy_(values.detach(), non_blocking=True)
+            self._done = torch.cuda.current_stream(values.device).record_event()
+        else:
+            self._here = values.detach().cpu()
 
     def to_numpy(self) -> Floats:
         """Waits for this copy, but not for kernels launched later, and returns the values."""
-        if self._there is not None:
-            self._there.synchronize()
+        if self._done is not None:
+            self._done.synchronize()
         return self._here.numpy().astype(np.float64)
 
 

@@ -132,10 +132,8 @@ class Measurement:
             missing &= np.logical_and.outer(*(np.isin(self._tasks, asked) for asked in self._asked))
         infinite = ~missing & np.logical_or.outer(np.isinf(own), np.isinf(before))
         return Reading(
-            self._tasks,
             context.sources,
             context.targets,
-            self._setup.estimators,
             HostCopy(torch.stack([e(observed).to(context.before) for e in self._setup.estimators])),
             idle=context.steps.idle,
             lr=context.steps.lr if self._setup.per_lr and self._setup.uses_steps else 1.0,

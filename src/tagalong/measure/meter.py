@@ -35,7 +35,7 @@ from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .objects import STATE_MEMORY, ClosureState
-from .schedules import Schedule, Stopwatch, TrainingClock, as_schedule
+from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights, make_setup
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
 from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures, require_single_process
@@ -167,7 +167,7 @@ class AffinityMeter:
             problems.append(InvalidInput("sketch_dimension", "must be a positive integer", repr(sketch_dimension)))
         raise_problems(problems)
         self._seed, self._streamed, self._dimension = seed, streamed, sketch_dimension
-        self._history_memory = history_memory / max(1, len(self._setup.estimators))
+        self._history_memory = history_memory
         self._replayer = Replayer()
         self._training = TrainingGradient(self._setup)
         self._search = WrapperFinder()
@@ -362,7 +362,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._history = MeterHistory(self._given_tasks, self._history_memory)
+        self._history = MeterHistory(self._given_tasks, self._setup.estimators, self._history_memory)
         self._stream = (
             GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
             if self._streamed
@@ -571,7 +571,7 @@ class AffinityMeter:
             self._record(call, reading, measurement)
             self._send_to_log(call)
         self._clock.add_measurement(watch)
-        if self._schedule.clocked:
+        if isinstance(self._schedule, Auto):
             slowest = replicas.maximum  # ranks must agree on when to measure next
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
         return main.returned  # type: ignore[no-any-return]

@@ -107,6 +107,14 @@ class ClosureState:
     def save_end(self) -> list[str]:
         """Saves the state after the first run, and returns what has changed and cannot be restored."""
         self.end = [read(target) for target, read, _ in self._places]
+        # Backward hooks may change objects that the run has created, such as lists of activations.
+        for old, new in zip(self.start[:], self.end[:], strict=True):
+            if isinstance(new, dict | list) and max(len(old), len(new)) <= MAX_ENTRIES:
+                known = {id(x) for x in (old.values() if isinstance(old, dict) else old)}
+                for value in new.values() if isinstance(new, dict) else new:
+                    if id(value) not in known:
+                        self.add(value, "a new object")
+        self.end += self.start[len(self.end) :]
         if self._verify:
             large = [(x, copy) for x, copy in self._copies if x.nbytes > LARGE]
             self._constants.update(id(x) for x, copy in large if x.shape == copy.shape and bool((x == copy).all()))

@@ -20,16 +20,11 @@ class Schedule(ABC):
 
     Subclass it for a schedule of your own; only `due` is needed.
 
-    Attributes:
-        clocked: Whether `timed` must be called after every measurement.
-
     Example:
         >>> class LastQuarter(Schedule):
         ...     def due(self, call):
         ...         return call >= 750
     """
-
-    clocked = False
 
     @abstractmethod
     def due(self, call: int) -> bool:
@@ -42,14 +37,6 @@ class Schedule(ABC):
     def choose_targets(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
         """Returns the `present` tasks to measure as targets, given how often each was measured with the sources."""
         return present
-
-    def overhead(self, ratio: float) -> float:
-        """Returns the seconds spent measuring per second of training if each measurement takes `ratio` plain steps."""
-        return ratio
-
-    def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
-        """Receives the duration of the last measurement and the average duration of a plain step, in seconds."""
-        return
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -73,9 +60,6 @@ class Every(Schedule):
     def due(self, call: int) -> bool:
         return call % self.interval == 0
 
-    def overhead(self, ratio: float) -> float:
-        return ratio / self.interval
-
 
 class Auto(Schedule):
     """Measures as often as `max_overhead` allows.
@@ -89,7 +73,6 @@ class Auto(Schedule):
     """
 
     WARM_UP = 10
-    clocked = True
 
     def __init__(self, max_overhead: float = 0.1) -> None:
         if not is_positive(max_overhead) and max_overhead != math.inf:
@@ -100,10 +83,8 @@ class Auto(Schedule):
     def due(self, call: int) -> bool:
         return call >= self._next
 
-    def overhead(self, ratio: float) -> float:
-        return min(ratio, self.max_overhead)
-
     def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
+        """Receives the duration of the last measurement and the average duration of a plain step, in seconds."""
         if call < self.WARM_UP or plain_seconds <= 0:
             self._next = call + self.WARM_UP
         else:
@@ -184,27 +165,23 @@ class Stopwatch:
         self.start()
 
     def start(self) -> None:
-        self._times.append(self._record_time())
-
-    def stop(self) -> None:
-        self._times.append(self._record_time())
-
-    def _record_time(self) -> float | torch.cuda.Event:
         if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+            self._times.append(time.perf_counter())
+        else:
+            event = torch.cuda.Event(enable_timing=True)
+            self._times.append(torch.cuda.current_stream(self._device).record_event(event))
+
+    stop = start
 
     def seconds(self) -> float:
         """Returns the time in seconds, after waiting for queued work to finish."""
         if len(self._times) % 2:
             self.stop()
-        runs = zip(self._times[::2], self._times[1::2], strict=True)
+        starts, stops = self._times[::2], self._times[1::2]
         if self._device.type != "cuda":
-            return float(sum(stop - start for start, stop in runs))
-        self._times[-1].synchronize()
-        return float(sum(start.elapsed_time(stop) for start, stop in runs)) / 1000.0
+            return float(sum(stops) - sum(starts))
+        stops[-1].synchronize()
+        return float(sum(start.elapsed_time(stop) for start, stop in zip(starts, stops, strict=True))) / 1000.0
 
 
 class TrainingClock:
@@ -214,11 +191,10 @@ class TrainingClock:
     """
 
     def __init__(self) -> None:
-        self._last_call: float | None = None
-        self._calls = 0
         self._total = self._measuring = 0.0
-        self._unread: list[Stopwatch] = []  # the measurements of finished calls
-        self._current: list[Stopwatch] = []  # that of the present call
+        self._calls = 0  # that have finished
+        self._last_call: float | None = None
+        self._unread: tuple[int, Stopwatch] | None = None  # the last measurement, and the number of its call
 
     def tick(self) -> None:
         """Starts timing a call and stops timing the previous one."""
@@ -226,18 +202,18 @@ class TrainingClock:
         if self._last_call is not None:
             self._total += now - self._last_call
             self._calls += 1
-            self._unread += self._current
-        self._last_call, self._current = now, []
+        self._last_call = now
 
     def add_measurement(self, watch: Stopwatch) -> None:
         watch.stop()
         self._read()
-        self._current = [watch]
+        self._unread = self._calls, watch
 
     def _read(self) -> float:
-        # Returns the time spent on plain training.
-        self._measuring += sum(watch.seconds() for watch in self._unread)
-        self._unread = []
+        # Returns the time spent on plain training in finished calls.
+        if self._unread is not None and self._unread[0] < self._calls:
+            self._measuring += self._unread[1].seconds()
+            self._unread = None
         return max(self._total - self._measuring, 0.0)
 
     @property
@@ -256,4 +232,4 @@ class TrainingClock:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._total, self._measuring = float(state["total"]), float(state["measuring"])
-        self._calls, self._last_call, self._unread, self._current = int(state["calls"]), None, [], []
+        self._calls, self._last_call, self._unread = int(state["calls"]), None, None

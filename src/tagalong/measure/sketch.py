@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
 
@@ -21,13 +20,16 @@ CPU_TILE, TILE = 1 << 18, 1 << 24
 # gradient yet, such as LoRA's A while B is zero; dividing by them would amplify noise.
 DAMPING = 1e-4
 
-Scalar = float | Tensor
+# P = factor / √(moments + least), or the factor without moments: the factor, `least`, and this rank's part of the
+# second moments of each parameter's gradient, None for those without a state. Numbers are tensors if the optimizer
+# counts its steps on the device.
+Preconditioner = tuple[float | Tensor, float | Tensor, Sequence[Tensor | None]]
 
 
 class GradientSketch:
     """Projects the shared gradient g to a few numbers whose inner products estimate ⟨g_i, P g_j⟩.
 
-    P is the diagonal matrix that turns a gradient into the optimizer's step (`Preconditioner`): η for SGD, and for
+    P is the diagonal matrix that turns a gradient into the optimizer's step (`preconditioner`): η for SGD, and for
     Adam η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and
     are left out. Without an optimizer, P is 1 (or `lr`).
 
@@ -64,7 +66,7 @@ class GradientSketch:
         self._parameters, self._optimizers = parameters, optimizers
         self._dimension, self._seed = dimension, seed
         self._precondition, self._lr = precondition, lr
-        self._is_trainable: list[bool] | None = None
+        self._is_trainable: list[bool] = []
         self._parts: list[_Part] = []
         self.layout, self.trainable = 0, list[Tensor]()
 
@@ -74,15 +76,15 @@ class GradientSketch:
         Args:
             ranks: The ranks among which the parameters are divided.
         """
+        self._divide()
         home = self._parameters[0].device
         projection = torch.zeros(self._dimension, device=home)
         with torch.autocast(home.type, enabled=False):  # which would round the sums
-            self._plan()
             for part in self._parts:
                 if all(p.grad is None for p in part.parameters):
                     continue
-                metric: Preconditioner | None = Preconditioner(1.0)
                 rate = 1.0 if self._lr is None else self._lr
+                metric: Preconditioner | None = 1.0, 0.0, ()
                 if part.owner is not None:
                     optimizer, number = part.owner
                     if self._lr is None:
@@ -91,10 +93,10 @@ class GradientSketch:
                         metric = preconditioner(optimizer, number, part.parameters)
                 if metric is None:
                     return None
-                projection = projection + part.project(metric, rate, ranks).to(home)
+                projection = projection + rate**0.5 * part.project(metric, ranks).to(home)
             return ranks.sum_of_parts(projection)
 
-    def _plan(self) -> None:
+    def _divide(self) -> None:
         """Divides the trainable parameters into parts, again whenever parameters have been frozen or unfrozen."""
         is_trainable = [p.requires_grad for p in self._parameters]
         if is_trainable == self._is_trainable:
@@ -103,12 +105,10 @@ class GradientSketch:
         self.trainable = [p for p in self._parameters if p.requires_grad]
 
         # Each device, and each parameter group of an optimizer, has a part of its own.
-        owners = {
-            id(p): (optimizer, number)
-            for optimizer in self._optimizers
-            for number, group in enumerate(optimizer.param_groups)
-            for p in group["params"]
-        }
+        owners: dict[int, tuple[Optimizer, int]] = {}
+        for optimizer in self._optimizers:
+            for number, group in enumerate(optimizer.param_groups):
+                owners |= {id(p): (optimizer, number) for p in group["params"]}
         groups: dict[Any, list[Tensor]] = {}
         for p in self.trainable:
             if not self._optimizers or id(p) in owners:  # others do not move
@@ -117,51 +117,57 @@ class GradientSketch:
             row_seed = [self._seed, 1, self.layout, len(self._parts)]
             self._parts.append(_Part(parameters, owner, self._dimension, [self._seed, 0], row_seed))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_is_trainable": None, "_parts": []}  # rebuilt from the seed
-
-
-Owner = tuple[Optimizer, int] | None  # an optimizer, and the number of one of its parameter groups
-Tile = tuple[int, list[tuple[int, slice]]]  # the first element's position, and which elements of which parameters
-
 
 class _Part:
-    """Parameters on one device and in one parameter group, which are projected together, one after the other."""
+    """Parameters on one device and in one parameter group, which are projected together, one after the other.
+
+    Args:
+        parameters: The parameters.
+        owner: Their optimizer and the number of the parameter group, if there are optimizers.
+        dimension: The number of numbers in a projection.
+        seed: The seed of the signs within rows.
+        row_seed: The seed of the signs of rows.
+    """
 
     def __init__(
-        self, parameters: Sequence[Tensor], owner: Owner, dimension: int, seed: Sequence[int], row_seed: Sequence[int]
+        self,
+        parameters: Sequence[Tensor],
+        owner: tuple[Optimizer, int] | None,
+        dimension: int,
+        seed: Sequence[int],
+        row_seed: Sequence[int],
     ) -> None:
-        device, self._size = parameters[0].device, sum(p.numel() for p in parameters)
-        dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
-        self.parameters, self.owner = parameters, owner
+        self.parameters, self.owner, self._dimension = parameters, owner, dimension
+        self._size = sum(p.numel() for p in parameters)
+        device = parameters[0].device
         rows_per_tile = max(1, (CPU_TILE if device.type == "cpu" else TILE) // dimension)
         self._tiles = _tiles(parameters, rows_per_tile * dimension)
-        self._dimension = dimension
-        self._period = next(n for n in count(dimension + 1) if all(n % k for k in range(2, int(n**0.5) + 1)))
 
         # Repeated, so that the signs of a tile are a slice, wherever in a period the tile starts.
-        longest = min(rows_per_tile, -(-self._size // dimension)) * dimension + 2 * dimension
-        signs = _random_signs(self._period, seed).repeat(-(-longest // self._period) + 1)
-        self._signs = signs.to(device, dtype)
-        self._row_signs = _random_signs(-(-self._size // dimension), row_seed).to(device, dtype)
+        rows = -(-self._size // dimension)
+        self._period = next(n for n in count(dimension + 1) if all(n % k for k in range(2, int(n**0.5) + 1)))
+        repeats = -(-(min(rows_per_tile, rows) + 2) * dimension // self._period) + 1
+        dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+        self._signs = _random_signs(self._period, seed).repeat(repeats).to(device, dtype)
+        self._row_signs = _random_signs(rows, row_seed).to(device, dtype)
 
-    def project(self, metric: Preconditioner, rate: Scalar, ranks: Replicas) -> Tensor:
-        """Returns the projection of this rank's part of √P g, where P also contains the learning rate."""
+    def project(self, metric: Preconditioner, ranks: Replicas) -> Tensor:
+        """Returns the projection of this rank's part of √P g."""
         gradients = [None if p.grad is None else local_part(p.grad) for p in self.parameters]
-        if metric.moments:
-            norms = torch._foreach_norm([m for m in metric.moments if m is not None], 1, dtype=self._signs.dtype)
-            mean = ranks.sum_of_parts(torch.stack(norms).sum()) / self._size
-            damping = mean * DAMPING + metric.least
+        factor, damping, moments = metric
+        if moments:
+            norms = torch._foreach_norm([m for m in moments if m is not None], 1, dtype=self._signs.dtype)
+            damping = damping + DAMPING * ranks.sum_of_parts(torch.stack(norms).sum()) / self._size
 
         projection = self._signs.new_zeros(self._dimension)
         for start, pieces in self._tiles:
             flat = self._flatten(start, pieces, gradients)
-            if metric.moments:
-                flat.div_(self._flatten(start, pieces, metric.moments).add_(damping).sqrt_().sqrt_())
+            if moments:
+                flat.div_(self._flatten(start, pieces, moments).add_(damping).sqrt_().sqrt_())
             row, padding = divmod(start, self._dimension)
             rows = flat.mul_(self._signs[(start - padding) % self._period :][: len(flat)]).view(-1, self._dimension)
             projection += self._row_signs[row : row + len(rows)] @ rows
-        return projection * (rate * metric.factor) ** 0.5
+        return projection * factor**0.5
 
     def _flatten(self, start: int, pieces: Sequence[tuple[int, slice]], tensors: Sequence[Tensor | None]) -> Tensor:
         """Copies a tile's elements of the tensors, with zeros for missing tensors and to fill rows."""
@@ -176,9 +182,12 @@ class _Part:
         return torch.cat(parts).to(self._signs.dtype)
 
 
-def _tiles(parameters: Sequence[Tensor], limit: int) -> list[Tile]:
-    """Divides this rank's parts of parameters into tiles: at multiples of `limit`, and where other ranks have parts."""
-    tiles: list[Tile] = []
+def _tiles(parameters: Sequence[Tensor], limit: int) -> list[tuple[int, list[tuple[int, slice]]]]:
+    """Divides this rank's parts of parameters into tiles: at multiples of `limit`, and where other ranks have parts.
+
+    A tile is the position of its first element, and which elements of which parameters it contains.
+    """
+    tiles: list[tuple[int, list[tuple[int, slice]]]] = []
     position, end = 0, -1
     for number, p in enumerate(parameters):
         start = position + local_start(p)
@@ -197,86 +206,70 @@ def _random_signs(length: int, seed: Sequence[int]) -> Tensor:
     return torch.from_numpy(2 * bits - 1)
 
 
-@dataclass(frozen=True)
-class Preconditioner:
-    """P = factor / √(moments + least), or the factor without moments.
-
-    It is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
-    moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
-
-    Attributes:
-        factor: A number, or a tensor if the optimizer counts its steps on the device.
-        least: The same.
-        moments: This rank's part of the second moments of each parameter's gradient, None for those without a state.
-    """
-
-    factor: Scalar
-    least: Scalar = 0.0
-    moments: Sequence[Tensor | None] = ()
-
-
 def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tensor]) -> Preconditioner | None:
     """Returns P for some parameters of a group, without the learning rate, or None before they have a state.
+
+    P is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
+    moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
 
     Args:
         optimizer: The optimizer.
         number: The number of the parameter group.
         parameters: The parameters.
     """
-    group, name = optimizer.param_groups[number], _moment_name(optimizer)
+    group = optimizer.param_groups[number]
+    name = _moment_name(optimizer, group)
     states = [optimizer.state.get(p) or {} for p in parameters]
     if name is None:  # SGD
-        fresh = 1.0
-        if any(state.get("momentum_buffer") is not None for state in states):
-            fresh -= float(group["dampening"])
-        return Preconditioner(1.0 + float(group["momentum"]) * fresh if group["nesterov"] else fresh)
+        has_buffer = any(state.get("momentum_buffer") is not None for state in states)
+        fresh = 1.0 - float(group["dampening"]) if has_buffer else 1.0
+        return 1.0 + float(group["momentum"]) * fresh if group["nesterov"] else fresh, 0.0, ()
 
     step = next((state["step"] for state in states if "step" in state), torch.inf)  # without one, as after many steps
     if not isinstance(step, Tensor) or step.device.type == "cpu":
         step = float(step)
     if not any(states) or (isinstance(step, float) and step == 0.0):  # Adagrad's state exists before its first step
         return None
-    if group.get("amsgrad"):
-        name = "max_exp_avg_sq"
     moments = [None if state.get(name) is None else local_part(state[name]) for state in states]
-    sizes = {(m.shape, local_part(p).shape) for m, p in zip(moments, parameters, strict=True) if m is not None}
-    if not sizes or any(shape != expected for shape, expected in sizes):
+    shapes = {(m.shape, local_part(p).shape) for m, p in zip(moments, parameters, strict=True) if m is not None}
+    if not shapes or any(shape != of_parameter for shape, of_parameter in shapes):
         raise _unknown_optimizer(optimizer)
     least = float(group["eps"]) ** 2
-    if name == "sum":  # Adagrad
-        return Preconditioner(1.0 / (1.0 + step * float(group["lr_decay"])), least, moments)
-    if name == "square_avg":  # RMSprop
-        return Preconditioner(1.0, least, moments)
+    if isinstance(optimizer, Adagrad):
+        return 1.0 / (1.0 + step * float(group["lr_decay"])), least, moments
+    if isinstance(optimizer, RMSprop):
+        return 1.0, least, moments
     beta1, beta2 = map(float, group["betas"])
     correction = 1.0 - beta2**step  # v̂ = v / correction
-    factor = (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5
-    return Preconditioner(factor, correction * least, moments)
+    return (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5, correction * least, moments
 
 
 def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
     """Checks that P is known and positive for each optimizer that trains any of the parameters."""
     shared = {id(p) for p in parameters}
     for optimizer in optimizers:
-        groups = [group for group in optimizer.param_groups if any(id(p) in shared for p in group["params"])]
-        if groups:
-            _moment_name(optimizer)
-        if any(group.get("centered") for group in groups):
-            raise _unknown_optimizer(optimizer)
-        if any(group.get("maximize") for group in groups):
-            raise ValueError(
-                f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
-                "losses decrease; minimize the negative of the objective"
-            )
+        for group in optimizer.param_groups:
+            if shared.isdisjoint(map(id, group["params"])):
+                continue
+            _moment_name(optimizer, group)
+            if group.get("maximize"):
+                raise ValueError(
+                    f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
+                    "losses decrease; minimize the negative of the objective"
+                )
 
 
-def _moment_name(optimizer: Optimizer) -> str | None:
+def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:
     """Returns the name of the second moments in the optimizer's state, or None for SGD, which has none."""
-    for kind, name in ((SGD, None), (RMSprop, "square_avg"), (Adagrad, "sum")):
-        if isinstance(optimizer, kind):
-            return name
+    if isinstance(optimizer, SGD):
+        return None
+    if isinstance(optimizer, RMSprop) and not group["centered"]:
+        return "square_avg"
+    if isinstance(optimizer, Adagrad):
+        return "sum"
     # Fused and other implementations of Adam have the same settings, and their state has the same names.
-    if all("betas" in group and isinstance(group.get("eps"), float) for group in optimizer.param_groups):
-        return "exp_avg_sq"
+    if "betas" in group and isinstance(group.get("eps"), float):
+        return "max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq"
     raise _unknown_optimizer(optimizer)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from tagalong.registry import unknown_name
 
 from .distributed import Replicas, check_sharding, local_part, sharding_ranks
 from .history import HostCopy, task_names
-from .running_means import RunningMeans
 from .setup import Setup
 from .sketch import GradientSketch, check_optimizers
 from .steps import check_ownership
@@ -30,8 +29,11 @@ from .steps import check_ownership
 STREAMING_ESTIMATORS = ("streaming", "streaming_gradient")
 ROWS_PER_COPY = 64  # projections that are copied from the device at once
 EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare their tasks, besides every 64
+BLOCKS = 8  # parts of each task's visits, whose differences show the noise
+RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
-_Row = tuple[int, int, Tensor]  # the number of the task, the layout of the projection, and the projection with the loss
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 def split_estimators(estimators: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -76,21 +78,18 @@ class GradientStream:
         self, setup: Setup, estimators: Sequence[str], dimension: int, seed: int, tasks: Sequence[str] | None
     ) -> None:
         self._setup, self._task_names = setup, tasks
+        precondition, lr = setup.update == "optimizer", 1.0 if setup.per_lr else setup.lr
         self._sketch = GradientSketch(
-            setup.parameters,
-            setup.optimizers,
-            dimension,
-            seed,
-            precondition=setup.update == "optimizer",
-            lr=1.0 if setup.per_lr else setup.lr,
+            setup.parameters, setup.optimizers, dimension, seed, precondition=precondition, lr=lr
         )
         self._means = {name: RunningMeans(dimension, unit_length=name == "streaming") for name in estimators}
         self.tasks: dict[str, int] = {}
         self.observed, self.started = 0, False
         self._observed_here = self._digest = 0
-        self._waiting: list[_Row] = []
-        self._copying: tuple[list[_Row], HostCopy | None] = [], None
-        self._accumulated: _Accumulated | None = None
+        # Of each observation, the task's number, the layout of the projection, and the projection with the loss.
+        self._waiting: list[tuple[int, int, Tensor]] = []
+        self._copying: tuple[list[tuple[int, int, Tensor]], HostCopy | None] = [], None
+        self._last: tuple[Tensor, list[Any], list[Any], list[Any]] | None = None
 
     @torch.no_grad()
     def observe(self, task: str, loss: Tensor | float | None, wrapper: DistributedDataParallel | None) -> None:
@@ -109,17 +108,16 @@ class GradientStream:
             return
         if _is_local_gradient(wrapper):
             total = replicas.sum([total])[0] / replicas.size
-        before, self._accumulated = self._accumulated, _Accumulated(self._sketch.trainable, total)
-        sketch = self._accumulated.since(before)
+        projection = self._without_earlier(total)
         if self._setup.scaler is not None:
             scale = getattr(self._setup.scaler, "_scale", None)  # on the device
-            sketch = sketch / (scale.to(sketch) if isinstance(scale, Tensor) else self._setup.scale())
+            projection = projection / (scale.to(projection) if isinstance(scale, Tensor) else self._setup.scale())
 
-        values = sketch.new_full((1,), math.nan)
+        mean_loss = projection.new_full((1,), math.nan)
         if "streaming_gradient" in self._means and loss is not None:
-            values = loss.detach().reshape(1).to(sketch) if isinstance(loss, Tensor) else values.fill_(loss)
-            values = replicas.sum([values])[0] / replicas.size
-        self._waiting.append((self.tasks[task], self._sketch.layout, torch.cat([sketch, values])))
+            mean_loss = torch.as_tensor(loss).detach().reshape(1).to(projection)
+            mean_loss = replicas.sum([mean_loss])[0] / replicas.size
+        self._waiting.append((self.tasks[task], self._sketch.layout, torch.cat([projection, mean_loss])))
         if len(self._waiting) == ROWS_PER_COPY:
             self._copy_rows()
 
@@ -128,12 +126,11 @@ class GradientStream:
         self._flush()
         names = list(self.tasks if self._task_names is None else self._task_names)
         order = [self.tasks.get(task, len(self.tasks)) for task in names]  # tasks never observed get the padding
-        means = self._means[name]
 
         def arrange(matrix: NDArray[Any], padding: float = 0) -> NDArray[Any]:
             return np.pad(matrix, (0, 1), constant_values=padding)[np.ix_(order, order)]
 
-        mean, stderr, count = means.estimate(first_order=name == "streaming_gradient")
+        mean, stderr, count = self._means[name].estimate(first_order=name == "streaming_gradient")
         affinity = Affinity.from_matrix(
             arrange(mean, np.nan),
             names,
@@ -141,25 +138,26 @@ class GradientStream:
             count=arrange(count),
             settings=dict(settings),
         )
-        return replace(affinity, skipped={reason: arrange(n) for reason, n in means.skipped_pairs().items()})
+        skipped = {}  # for each pair, the skipped visits of its tasks
+        for reason, counts in self._means[name].skipped.items():
+            visits = np.array([counts[number] for number in range(len(mean))])
+            skipped[reason] = arrange(visits[:, None] + visits * ~np.eye(len(visits), dtype=bool))
+        return replace(affinity, skipped=skipped)
 
     def state_dict(self) -> dict[str, Any]:
         self._flush()
-        return {
-            "tasks": list(self.tasks),
-            "observed": self.observed,
-            "means": {name: means.state_dict() for name, means in self._means.items()},
-        }
+        means = {name: means.state_dict() for name, means in self._means.items()}
+        return {"tasks": list(self.tasks), "observed": self.observed, "means": means}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.tasks = {task: number for number, task in enumerate(state["tasks"])}
         self.observed = int(state["observed"])
-        self._waiting, self._copying, self._accumulated = [], ([], None), None
+        self._waiting, self._copying, self._last = [], ([], None), None
         self._observed_here = self._digest = 0
         for name, means in state["means"].items():
             self._means[name].load_state_dict(means)
 
-    def _check(self, task: str, loss: object) -> None:
+    def _check(self, task: str, loss: Tensor | float | None) -> None:
         if self._task_names is not None and task not in self._task_names:
             raise unknown_name("task", "task of this meter", task, self._task_names)
         if loss is None and "streaming_gradient" in self._means:
@@ -167,9 +165,8 @@ class GradientStream:
                 "`loss` is required by estimator='streaming_gradient', which measures steps as fractions of the loss; "
                 "pass the loss whose backward() was called: meter.observe(task, loss)"
             )
-        if loss is not None and not (loss.numel() == 1 if isinstance(loss, Tensor) else isinstance(loss, Real)):
-            found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(f"`loss` must be the scalar loss whose backward() was called, found {found}")
+        if isinstance(loss, Tensor) and loss.numel() != 1:
+            raise ValueError(f"`loss` must be the scalar loss whose backward() was called, found {tuple(loss.shape)}")
         if all(p.grad is None for p in self._setup.parameters):
             raise RuntimeError(
                 "no shared parameter has a gradient; call `observe` after backward() and before zero_grad(), and check "
@@ -197,6 +194,29 @@ class GradientStream:
                 "they could be observed; draw the task of each step with the same seed on all ranks"
             )
 
+    def _without_earlier(self, projection: Tensor) -> Tensor:
+        """Returns the part of the projection that is new, if ``.grad`` still contains the gradient observed before.
+
+        An optimizer step increases the versions of the parameters. A backward pass that accumulates keeps the tensors
+        in ``.grad`` and increases their versions.
+        """
+        gradients = [p.grad for p in self._sketch.trainable]
+        steps = [_versions(p) for p in self._sketch.trainable]
+        tensors = [None if gradient is None else weakref.ref(gradient) for gradient in gradients]
+        writes = [None if gradient is None else _versions(gradient) for gradient in gradients]
+        last, self._last = self._last, (projection, steps, tensors, writes)
+        if last is None:
+            return projection
+        last_projection, last_steps, last_tensors, last_writes = last
+        if last_steps != steps:
+            return projection
+        for old, gradient in zip(last_tensors, gradients, strict=True):
+            if old is not None and (gradient is None or old() is not gradient):
+                return projection
+        if last_writes == writes:  # no backward pass has reached the shared parameters since
+            return torch.zeros_like(projection)
+        return projection - last_projection.nan_to_num(0.0, 0.0, 0.0)
+
     def _copy_rows(self) -> None:
         """Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait."""
         rows, copy = self._copying
@@ -213,33 +233,7 @@ class GradientStream:
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
-        return {**vars(self), "_accumulated": None, "started": False}
-
-
-class _Accumulated:
-    """The projection of ``.grad`` after a backward pass, to find what the next one adds.
-
-    An optimizer step increases the versions of the parameters. A backward pass that accumulates keeps the tensors in
-    ``.grad`` and increases their versions.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], projection: Tensor) -> None:
-        gradients = [p.grad for p in parameters]
-        self._projection = projection
-        self._steps = [_versions(p) for p in parameters]
-        self._gradients = [None if gradient is None else weakref.ref(gradient) for gradient in gradients]
-        self._writes = [None if gradient is None else _versions(gradient) for gradient in gradients]
-
-    def since(self, before: _Accumulated | None) -> Tensor:
-        """Returns the projection without the earlier one, if the gradient still contains the earlier gradient."""
-        if before is None or before._steps != self._steps:
-            return self._projection
-        for old, new in zip(before._gradients, self._gradients, strict=True):
-            if old is not None and (old() is None or new is None or old() is not new()):
-                return self._projection
-        if self._writes == before._writes:  # no backward pass has reached the shared parameters since
-            return torch.zeros_like(self._projection)
-        return self._projection - before._projection.nan_to_num(0.0, 0.0, 0.0)
+        return {**vars(self), "_last": None, "started": False}
 
 
 def _versions(tensor: Tensor) -> tuple[int, int]:
@@ -257,3 +251,195 @@ def _is_local_gradient(wrapper: DistributedDataParallel | None) -> bool:
             "gradient_as_bucket_view=True; create it without this option, or accumulate without no_sync()"
         )
     return True
+
+
+class RunningMeans:
+    """The running mean of each task's gradient, relative to the mean gradient over the tasks at the same time.
+
+    The mean over the tasks moves during training, and tasks are visited at different times and unequally often.
+    Therefore, what is added for a visit is the difference between the gradient and the mean of the most recent
+    gradients of all tasks, each counted once. A task counts as recent for 2n visits (at least 100), where n is the
+    number of tasks. Pairs of tasks that were never recent at the same time have no affinity.
+
+    A task's visits are dealt out to blocks in turn. The products between different blocks estimate the squared norm of
+    a mean without the noise of single batches, and the differences between blocks show the standard errors.
+
+    Args:
+        dimension: The length of the vectors.
+        unit_length: Whether gradients are scaled to unit length, so that all visits have equal weight.
+
+    Attributes:
+        skipped: The number of skipped visits of each task, by reason.
+    """
+
+    def __init__(self, dimension: int, *, unit_length: bool) -> None:
+        self._unit_length = unit_length
+        # The first axis of these has a row per task.
+        self._sums = np.zeros((0, BLOCKS, dimension), dtype=np.float32)
+        self._counts = np.zeros((0, BLOCKS), dtype=np.int64)
+        self._latest = np.zeros((0, dimension), dtype=np.float32)
+        self._last_visit = np.zeros(0, dtype=np.int64)  # 0 if it is not recent
+        self._losses = np.zeros((0, 2))  # sum and number
+        self._shares = np.zeros(0)
+        self._together = np.zeros((0, 0), dtype=np.int32)
+        self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
+        self._visits = self._centered = self._layout = 0
+        self.skipped: dict[str, Counter[int]] = {}
+
+    def add(self, task: int, gradient: Floats, loss: float, layout: int) -> None:
+        """Adds the gradient of one visit. A new `layout` means that it cannot be compared with earlier ones."""
+        self._make_room(task)
+        norm = math.sqrt(gradient @ gradient)
+        if not math.isfinite(norm) or norm == 0.0:
+            self.skip(task, "zero gradient" if norm == 0.0 else "non-finite gradient")
+            return
+        value = (gradient / norm if self._unit_length else gradient).astype(np.float32)
+
+        # The mean of the most recent gradients of all tasks, without those that are out of date.
+        self._visits += 1
+        last = self._visits - max(RECENT, 2 * len(self._counts)) if layout == self._layout else self._visits
+        self._layout = layout
+        expired = (self._last_visit > 0) & (self._last_visit <= last)
+        if expired.any():
+            self._latest[expired], self._last_visit[expired] = 0.0, 0
+            self._center = self._latest.sum(axis=0, dtype=np.float64)  # also removes accumulated rounding errors
+        self._center += value
+        self._center -= self._latest[task]
+        self._latest[task], self._last_visit[task] = value, self._visits
+        recent = self._last_visit > 0
+        number = np.count_nonzero(recent)
+        if number < max(2, min(3, len(self._counts))):
+            self.skip(task, "no other task nearby")
+            return
+        mean = self._center / number
+
+        block = int(self._counts[task].sum()) % BLOCKS
+        self._sums[task, block] += value - mean
+        self._counts[task, block] += 1
+        self._shares[task] += 1.0 / number
+        self._together[task] += recent
+        self._center_sum += mean
+        self._centered += 1
+        if math.isfinite(loss):
+            self._losses[task] += loss, 1
+
+    def skip(self, task: int, reason: str) -> None:
+        self._make_room(task)
+        self.skipped.setdefault(reason, Counter())[task] += 1
+
+    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, Counts]:
+        """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
+        sums, counts, visits = self._sums.astype(np.float64), self._counts, self._counts.sum(axis=1)
+        shares = self._shares / np.maximum(1, visits)
+        if first_order or len(sums) < 3:
+            # The mean gradient over all tasks and visits, which is the same for each task, is added again.
+            sums += counts[:, :, None] * (self._center_sum / max(1, self._centered))
+            shares = np.zeros(len(sums))
+        else:
+            # What is left of the mean over the tasks is subtracted.
+            means = sums.sum(axis=1)[visits > 0] / visits[visits > 0, None]
+            sums -= counts[:, :, None] * means.sum(axis=0) / max(1, len(means))
+
+        # The products of all blocks, followed by those without each of the blocks.
+        subsets = [slice(None), *(np.arange(BLOCKS) != block for block in range(BLOCKS))]
+        products = [_products(sums[:, kept], counts[:, kept], shares) for kept in subsets]
+        grams, squares = (np.stack(parts) for parts in zip(*products, strict=True))
+        if first_order:
+            values, errors = _loss_fractions(grams, squares, self._losses, sums.shape[2])
+        else:
+            values, errors = _cosines(grams, squares, _means(sums, counts), counts)
+        together = np.minimum(self._together, self._together.T).astype(np.int64)
+        known = (together > 0) & np.isfinite(values)
+        return np.where(known, values, np.nan), np.where(known, errors, np.nan), np.where(known, together, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        arrays = {name: torch.from_numpy(x.copy()) for name, x in vars(self).items() if isinstance(x, np.ndarray)}
+        return {**vars(self), **arrays, "skipped": {reason: dict(n) for reason, n in self.skipped.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        arrays = {name: x.numpy().copy() for name, x in state.items() if isinstance(x, Tensor)}
+        vars(self).update({**state, **arrays})
+        self.skipped = {reason: Counter(n) for reason, n in state["skipped"].items()}
+
+    def _make_room(self, task: int) -> None:
+        added = (0, max(0, task + 1 - len(self._counts)))
+        if not added[1]:
+            return
+        for name in ("_sums", "_counts", "_latest", "_last_visit", "_losses", "_shares"):
+            array = getattr(self, name)
+            setattr(self, name, np.pad(array, [added] + [(0, 0)] * (array.ndim - 1)))
+        self._together = np.pad(self._together, added)
+
+
+# In what follows, grams are [subsets of blocks, tasks, tasks], squared norms [subsets, tasks], sums [tasks, blocks,
+# dimension], and counts, the numbers of visits behind them, [tasks, blocks]. Shares [tasks] say how much of each task's
+# own gradient is in the mean that was subtracted from it.
+
+
+def _cosines(grams: Floats, squares: Floats, means: Floats, counts: Counts) -> tuple[Floats, Floats]:
+    """Returns cosines, and their standard errors from leaving out one block at a time.
+
+    Their norms are corrected for noise, so that few visits do not shrink them.
+    """
+    squares = np.where(np.isfinite(squares), squares, squares[0])
+    # A norm that cannot be told from noise is taken to be as large as its standard error, and one whose standard error
+    # is unknown, because there are only two visits, is not corrected.
+    uncorrected = (means**2).sum(axis=1)
+    floor = np.fmax(_jackknife_error(squares), 0.01 * uncorrected)
+    floor = np.where((counts > 0).sum(axis=1) > 2, floor, uncorrected)
+    norms = np.sqrt(np.maximum(squares, np.where(floor > 0, floor, np.nan)))
+
+    cosines = grams / (norms[:, :, None] * norms[:, None, :])
+    values = np.clip(cosines[0], -1.0, 1.0)
+    errors = np.hypot(_jackknife_error(cosines), (1.0 - values**2) / means.shape[1] ** 0.5)
+    diagonal = np.eye(len(values), dtype=bool) & np.isfinite(squares[0])
+    return np.where(diagonal, 1.0, values), np.where(diagonal, 0.0, errors)
+
+
+def _loss_fractions(grams: Floats, squares: Floats, losses: Floats, dimension: int) -> tuple[Floats, Floats]:
+    """Returns inner products as fractions of the target's mean loss, given sums and numbers of losses."""
+    tasks = np.arange(len(losses))
+    grams[:, tasks, tasks] = squares
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_losses = losses[:, 0] / losses[:, 1]
+    norms = np.sqrt(np.maximum(squares[0], 0.0))
+    projecting = np.outer(norms, norms) / mean_losses / dimension**0.5
+    return grams[0] / mean_losses, np.hypot(_jackknife_error(grams / mean_losses), projecting)
+
+
+def _jackknife_error(samples: Floats) -> Floats:
+    return np.asarray(np.sqrt((BLOCKS - 1) * samples[1:].var(axis=0)))
+
+
+def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Floats]:
+    """Returns the inner products of the tasks' means [tasks, tasks], and their squared norms [tasks], without noise.
+
+    The squared norms are NaN for tasks with visits in one block only.
+    """
+    means, visits = _means(sums, counts), counts.sum(axis=1)
+    gram = means @ means.T
+
+    # The mean product of different blocks of a task, whose noise is independent.
+    pairs = visits**2 - (counts**2).sum(axis=1)
+    products = (sums.sum(axis=1) ** 2).sum(axis=1) - np.einsum("ibd,ibd->i", sums, sums)
+    squares = products / np.where(pairs > 0, pairs, np.nan)
+    if not shares.any():
+        return gram, squares
+
+    # The mean that was subtracted contains the noise of each task, so the noise of two tasks is negatively correlated:
+    # with P = 1 − s·1ᵀ, where s are the shares, and D the noise of the means before centering, it is P D Pᵀ. If another
+    # task is visited less often, the same gradient of it is subtracted from several blocks.
+    noise = np.nan_to_num((means**2).sum(axis=1) - squares)
+    repeated = np.maximum(0.0, 1.0 - visits / np.maximum(visits, 1.0)[:, None])  # [i, j]: how often j's repeats
+    of_blocks = np.zeros(len(shares))
+    for _ in range(3):  # the noise of rarely visited tasks hides in the products of blocks at first
+        total = (noise + of_blocks).sum() / (1.0 - shares.mean())
+        own = (noise + of_blocks - shares**2 * total) / np.maximum(1.0 - 2.0 * shares, 0.2)
+        of_blocks = shares**2 * (repeated @ np.maximum(own, 0.0))
+    common = np.outer(shares, own) + np.outer(own, shares) - np.outer(shares, shares) * total
+    return gram + common, squares - of_blocks
+
+
+def _means(sums: Floats, counts: Counts) -> Floats:
+    visits = counts.sum(axis=1, keepdims=True)
+    return np.asarray(sums.sum(axis=1) / np.where(visits > 0, visits, np.nan))

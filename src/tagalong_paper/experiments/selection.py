@@ -96,7 +96,7 @@ def selections() -> tuple[Selection, ...]:
     for matrix in map(PublishedMatrix, MATRICES):
         scores, options = matrix.affinity, matrix.options
         for budget, printed in PRINTED[matrix.key].items():
-            given = score_grouping(scores, [group.results for group in printed.groups], budget=budget, **options)
+            given = score_grouping(scores, [group.results for group in printed.groups], **options)
             compared.append(Selection(matrix, budget, printed, given, select_groups(scores, budget, **options)))
     return tuple(compared)
 

@@ -1,0 +1,302 @@
+"""The losses of all tasks of one network, or of many networks at once.
+
+Tasks that differ only in their targets form a family, whose losses are computed in one operation. A task with a loss of
+its own, with several labels per row or with outputs of another shape is computed separately. In the shapes below,
+`networks` is missing if there is only one network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .early_stopping import first_half
+from .own_targets import Targets, to_probabilities
+from .rows import Batch, Draw, Rows, Split, rows_at_once, select_rows
+from .task import Task
+
+
+def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the mean loss over the labeled rows, or 0 if there are none."""
+    losses, present = task.row_losses(outputs, targets)
+    return losses.sum() / present.sum().clamp(min=1)
+
+
+class Labels(NamedTuple):
+    """The labels of a family of tasks, or of a separate task, on some rows.
+
+    Attributes:
+        values: the targets [rows, tasks, …], or [networks, rows, tasks, …] if they depend on the network. In a family,
+            missing labels are 0.
+        present: whether each label is present, or None if none is missing or the task is separate.
+        by_network: whether the targets depend on the network.
+    """
+
+    values: Tensor
+    present: Tensor | None
+    by_network: bool
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The labels of a family of tasks, or of a separate task, on all rows. Each different target is stored once.
+
+    Attributes:
+        values: the different targets [rows, columns, …].
+        present: see `Labels`.
+        columns: the column of each network and task [networks, tasks], or None if all networks have the same columns.
+    """
+
+    values: Tensor
+    present: Tensor | None
+    columns: Tensor | None
+
+    def on(self, rows: Tensor | slice) -> Labels:
+        """Returns the labels on these rows: a slice, or the indices [rows] or [networks, rows]."""
+        by_network = self.columns is not None or (isinstance(rows, Tensor) and rows.dim() == 2)
+        present = None if self.present is None else self._select(self.present, rows)
+        return Labels(self._select(self.values, rows), present, by_network)
+
+    def _select(self, table: Tensor, rows: Tensor | slice) -> Tensor:
+        if isinstance(rows, slice):
+            return table[rows]
+        if self.columns is None:
+            return select_rows(table, rows)
+        return table[rows.unsqueeze(-1), self.columns.unsqueeze(1)]
+
+
+class Losses:
+    """Computes the losses of tasks, for one network or for a stack of networks.
+
+    Args:
+        tasks: the tasks.
+        outputs: the outputs of a network in evaluation mode on a few rows, whose shapes tell which tasks form families.
+        targets: the targets of these rows.
+        trains: whether each network trains each task [networks, tasks], or None for one network that trains all tasks.
+
+    Attributes:
+        tasks: the tasks family by family, as they are ordered in the last dimension of all results.
+        families: the tasks of each family.
+        separate: the tasks that belong to no family. They come last.
+        trains: see above, in the order of the results.
+        places: the place of each given task in the results.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        outputs: Mapping[str, Tensor],
+        targets: Mapping[str, Tensor],
+        trains: NDArray[np.bool_] | None = None,
+    ) -> None:
+        families: dict[Hashable, list[Task]] = {}
+        self.separate: list[Task] = []
+        for task in tasks:
+            target, size = targets[task.name], task.head_size if task.kind == "multiclass" else 1
+            if task.loss is None and target.dim() == 1 and outputs[task.name].shape == (len(target), size):
+                families.setdefault((task.kind, size, task.class_weights, target.dtype), []).append(task)
+            else:
+                self.separate.append(task)
+        self.families = list(families.values())
+        self.tasks = [*(task for family in self.families for task in family), *self.separate]
+        names = [task.name for task in tasks]
+        order = [names.index(task.name) for task in self.tasks]
+        self.places = np.argsort(order)
+        self.trains = None if trains is None else trains[:, order]
+        device = outputs[names[0]].device
+        self._networks = {}  # that train a separate task
+        if trains is not None:
+            for task in self.separate:
+                networks = np.flatnonzero(trains[:, names.index(task.name)])
+                self._networks[task.name] = torch.from_numpy(networks).to(device)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of outputs of each family."""
+        return [sum(task.head_size for task in family) for family in self.families]
+
+    def weights(self, like: Tensor) -> Tensor:
+        """Returns the weight of each task in the loss of each network [networks, tasks], 0 if it is not trained."""
+        weights = np.array([task.weight for task in self.tasks])
+        return torch.from_numpy(weights if self.trains is None else weights * self.trains).to(like)
+
+    def join(self, outputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """Joins the outputs of each family [networks, rows, outputs], and appends those of the separate tasks."""
+        joined = [torch.cat([outputs[task.name] for task in family], -1) for family in self.families]
+        return joined + [outputs[task.name] for task in self.separate]
+
+    def tables(self, targets: Targets, own: Sequence[Targets] = ()) -> list[LabelTable]:
+        """Prepares the targets of all rows, for each family and each separate task.
+
+        Args:
+            targets: the targets of each task.
+            own: for each network, the targets that replace these, by task. If empty, no targets are replaced.
+        """
+        groups = [*self.families, *([task] for task in self.separate)]
+        return [self._make_table(group, targets, own) for group in groups]
+
+    def _make_table(self, tasks: Sequence[Task], targets: Targets, own: Sequence[Targets]) -> LabelTable:
+        distinct, columns, like = [targets[task.name] for task in tasks], None, targets[tasks[0].name]
+        if any(task.name in replaced for replaced in own for task in tasks):
+            used = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
+            distinct = list({id(target): target for target in used}.values())
+            numbers = {id(target): number for number, target in enumerate(distinct)}
+            columns = torch.tensor([numbers[id(target)] for target in used], device=like.device).view(-1, len(tasks))
+        if len({target.dim() for target in distinct}) > 1:  # classes, and probabilities of classes
+            size = tasks[0].head_size
+            distinct = [to_probabilities(target, size) if target.dim() == 1 else target for target in distinct]
+        values = torch.stack([target.to(like) for target in distinct], 1)
+        if tasks[0] in self.separate:
+            return LabelTable(values, None, columns)
+        finite = values.isfinite()
+        present = finite.flatten(2).all(2) if values.dim() > 2 else finite
+        return LabelTable(torch.where(finite, values, 0), None if present.all() else present, columns)
+
+    def row_losses(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Tensor | None]:
+        """Returns the loss of each row for each task [networks, rows, tasks], 0 if the label is missing.
+
+        Also returns whether each label is present, or None if none is missing. This has no dimension for the networks
+        if they share the labels.
+
+        Args:
+            outputs: the outputs of each family and of each separate task, see `join`.
+            labels: their labels.
+        """
+        losses: list[Tensor] = []
+        present: list[Tensor | None] = []
+        first = len(self.families)
+        for family, values, own in zip(self.families, outputs[:first], labels[:first], strict=True):
+            family_losses = _family_losses(family, values, own)
+            losses.append(family_losses if own.present is None else torch.where(own.present, family_losses, 0))
+            present.append(own.present)
+        for task, values, own in zip(self.separate, outputs[first:], labels[first:], strict=True):
+            task_losses, is_labeled = self._separate_losses(task, values, own)
+            losses.append(task_losses.unsqueeze(-1))
+            present.append(is_labeled.unsqueeze(-1) > 0)
+        if len(losses) == 1:
+            return losses[0], present[0]
+        if all(mask is None for mask in present):
+            return torch.cat(losses, -1), None
+        masks = [
+            torch.ones_like(values, dtype=torch.bool) if mask is None else mask.expand_as(values)
+            for values, mask in zip(losses, present, strict=True)
+        ]
+        return torch.cat(losses, -1), torch.cat(masks, -1)
+
+    def _separate_losses(self, task: Task, outputs: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
+        """Returns the losses [networks, rows] of a separate task, and 1 for each label that is present, otherwise 0."""
+        targets = labels.values.select(2 if labels.by_network else 1, 0)
+        if self.trains is None:
+            return task.row_losses(outputs, targets)
+        # Other networks are left out, since a loss of any kind may be infinite, and 0 times infinity is not 0.
+        trained = self._networks[task.name]
+        if labels.by_network:
+            targets = targets.index_select(0, trained)
+        row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.by_network else None))
+        losses, present = row_losses(outputs.index_select(0, trained), targets)
+        absent = losses.new_zeros(len(outputs), losses.shape[1])
+        return absent.index_copy(0, trained, losses), absent.index_copy(0, trained, present)
+
+    def means(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Tensor]:
+        """Returns the mean loss of each task over the labeled rows [networks, tasks], and the number of such rows."""
+        losses, present = self.row_losses(outputs, labels)
+        if present is None:
+            return losses.mean(-2), losses.new_full(losses.shape[-1:], losses.shape[-2])
+        counts = present.sum(-2)
+        return losses.sum(-2) / counts.clamp(min=1), counts
+
+
+def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
+    """Returns the losses [networks, rows, tasks] of a family.
+
+    If the network has several members, the outputs are [networks, rows · members, outputs], and the loss of a row is
+    the mean over the members.
+    """
+    task, targets = family[0], labels.values
+    rows_dim = 1 if labels.by_network else 0
+    members = outputs.shape[-2] // targets.shape[rows_dim]
+    if members > 1:
+        targets = targets.repeat_interleave(members, rows_dim)
+    if task.kind == "multiclass":
+        outputs = outputs.unflatten(-1, (len(family), -1))
+        shape = outputs.shape[:-1]
+        targets = targets.expand(*shape, *targets.shape[rows_dim + 2 :])  # classes, or their probabilities
+        losses = task.element_losses(outputs.flatten(0, -2), targets.flatten(0, len(shape) - 1)).view(shape)
+    else:
+        losses = task.element_losses(outputs, targets.expand_as(outputs))
+    return losses.unflatten(-2, (-1, members)).mean(-2) if members > 1 else losses
+
+
+class LabeledRows:
+    """Rows with the labels of all tasks, prepared once if the rows are in memory, otherwise batch by batch.
+
+    Args:
+        rows: the rows.
+        losses: the losses that the labels are for.
+        own: see `Losses.tables`.
+    """
+
+    def __init__(self, rows: Rows, losses: Losses, own: Sequence[Targets] = ()) -> None:
+        self._rows, self._losses = rows, losses
+        self._tables = losses.tables(rows.targets, own) if isinstance(rows, Split) else []
+
+    def batch(self, rows: Tensor, networks_per_seed: int = 1) -> tuple[Tensor, list[Labels]]:
+        """Returns the inputs and labels of these rows, [rows] or [seeds, rows]."""
+        if not isinstance(self._rows, Split):
+            return self._prepare(self._rows.batch(rows))
+        rows = rows.to(self._rows.inputs.device)
+        rows_of_networks = rows.repeat_interleave(networks_per_seed, 0) if rows.dim() > 1 else rows
+        return select_rows(self._rows.inputs, rows), [table.on(rows_of_networks) for table in self._tables]
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, list[Labels]]]:
+        """Yields the batches of an epoch; see `Rows.batches`."""
+        if not isinstance(self._rows, Split):
+            return map(self._prepare, self._rows.batches(parts, draw))
+        rows = torch.cat(list(parts)).to(self._rows.inputs.device)  # all at once: a GPU would wait for each copy
+        return map(self.batch, rows.split([len(part) for part in parts]))
+
+    def chunks(self) -> Iterator[tuple[Tensor, list[Labels]]]:
+        """Yields all rows in order, in chunks."""
+        if not isinstance(self._rows, Split):
+            yield from map(self._prepare, self._rows.chunks())
+            return
+        inputs = self._rows.inputs
+        at_once = rows_at_once(inputs)
+        for start in range(0, len(inputs), at_once):
+            part = slice(start, start + at_once)
+            yield inputs[part], [table.on(part) for table in self._tables]
+
+    @torch.no_grad()
+    def mean_losses(self, outputs_on: Callable[[Tensor], Sequence[Tensor]]) -> NDArray[np.float64]:
+        """Returns the mean loss of each task on all rows, and on each half of them [networks, tasks, 3].
+
+        The loss on a half without labels is NaN. See `first_half` for the halves.
+
+        Args:
+            outputs_on: computes the outputs on some inputs, see `Losses.join`.
+        """
+        first = first_half(len(self._rows), self._rows.groups)
+        sums, start = torch.zeros(()), 0
+        for inputs, labels in self.chunks():
+            losses, present = self._losses.row_losses(outputs_on(inputs), labels)
+            counted = torch.ones_like(losses) if present is None else present.expand_as(losses).to(losses.dtype)
+            in_first = first[start : start + len(inputs), None].to(losses.device)
+            both = torch.stack([losses, counted])
+            sums = sums + torch.stack([torch.where(half, both, 0).sum(-2) for half in (in_first, ~in_first)], 1)
+            start += len(inputs)
+        losses, counts = sums.double().cpu().numpy()  # [halves, networks, tasks] each
+        with np.errstate(invalid="ignore"):
+            halves = losses / counts
+        table = np.stack([losses.sum(0) / np.maximum(counts.sum(0), 1), *halves], -1)
+        return table[..., self._losses.places, :]
+
+    def _prepare(self, batch: Batch) -> tuple[Tensor, list[Labels]]:
+        """Returns the inputs and labels of a batch of rows that are not in memory."""
+        inputs, targets = batch
+        return inputs, [table.on(slice(None)) for table in self._losses.tables(targets)]
