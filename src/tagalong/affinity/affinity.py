@@ -562,7 +562,7 @@ def read_only_array(name: str, values: Any, shape: tuple[int, ...], dtype: DType
     """Returns a read-only array of the given shape, whose values are finite, or NaN where nothing was measured."""
     try:
         array = np.asarray(values, dtype=dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`{name}` must be an array of numbers, found {type(values).__name__} ({error})") from error
     if array.size == 0 and 0 in shape:
         array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
