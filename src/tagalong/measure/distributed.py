@@ -221,7 +221,7 @@ def agree_on_losses(
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise_closure_problems([_UNEQUAL_CALLS])
+        raise RuntimeError(_UNEQUAL_CALLS)
 
     agreed = []
     total_losses, total_weights = message[:-3].view(2, len(local_losses), len(tasks))
