@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tagalong.affinity import Affinity, AffinityFileError, disclaimer
+from tagalong.affinity import Affinity, disclaimer
+from tagalong.errors import InvalidInput
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
 LONG = 1250  # steps of 9 tasks, whose history is kept in an archive
@@ -142,7 +143,7 @@ def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], byt
     path = tmp_path / "affinity.json"
     measured().save(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(AffinityFileError, match=part) as caught:
+    with pytest.raises(InvalidInput, match=part) as caught:
         Affinity.load(path)
     assert "affinity.json" in str(caught.value)
 
@@ -152,15 +153,16 @@ def test_archives_that_are_damaged_or_missing_are_refused(tmp_path: Path) -> Non
     measured(LONG, 9).save(path)
     archive = next(tmp_path.glob("*.npz"))
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(AffinityFileError, match=archive.name):
+    with pytest.raises(InvalidInput, match=archive.name):
         Affinity.load(path)
     archive.unlink()
-    with pytest.raises(AffinityFileError, match=archive.name):
+    with pytest.raises(InvalidInput, match=archive.name):
         Affinity.load(path)
     path.unlink()
-    for read in (Affinity.load, Affinity.from_csv):
-        with pytest.raises(FileNotFoundError):
-            read(path)
+    with pytest.raises(FileNotFoundError):
+        Affinity.load(path)
+    with pytest.raises(InvalidInput, match=path.name):
+        Affinity.from_csv(path)
 
 
 task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\t;|"), min_size=1).filter(
@@ -216,6 +218,6 @@ def test_tables_made_elsewhere_are_read(tmp_path: Path, text: str, axis: str, ma
     ],
 )
 def test_errors_say_where(tmp_path: Path, text: str, place: str) -> None:
-    with pytest.raises(AffinityFileError, match=place) as caught:
+    with pytest.raises(InvalidInput, match=place) as caught:
         read_csv(tmp_path, text)
     assert "table.csv" in str(caught.value)

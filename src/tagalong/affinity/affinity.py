@@ -13,14 +13,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import as_names, raise_problems, task_name_problems
-from tagalong.files import read_document, write_atomic
+from tagalong.errors import as_names, pluralize, raise_problems, task_name_problems
+from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
+from tagalong.tabular import read_table
 
-from .averaging import DEFAULT_TRIM, Average, Floats, Ints, Mask, averages, target_histories
+from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
-from .display import html_table, named_values, text_table
-from .io import FORMAT, VERSION, AffinityFileError, csv_text, read_csv, saved_fields, write_json
+from .display import extent, html_table, named_values, text_table
+from .io import SAVE_AGAIN_HINT, csv_text, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
@@ -172,12 +173,13 @@ class Affinity:
         """
         if axis not in ("source", "target"):
             raise ValueError(f"`axis` must be 'source' or 'target', found {axis!r}")
-        names = tuple(map(str, range(len(np.asarray(matrix))))) if tasks is None else as_names(tasks)
+        values = read_only_array("matrix", matrix)
+        names = tuple(map(str, range(len(values)))) if tasks is None else as_names(tasks)
         n = len(names)
         fields: dict[str, Any] = {
-            "mean": read_only_array("matrix", matrix, (n, n)),
+            "mean": read_only_array("matrix", values, (n, n)),
             "stderr": np.full((n, n), np.nan) if stderr is None else np.asarray(stderr),
-            "count": np.isfinite(np.asarray(matrix, np.float64)) if count is None else np.asarray(count),
+            "count": np.isfinite(values) if count is None else np.asarray(count),
         }
         if axis == "target":
             fields = {name: matrix.T for name, matrix in fields.items()}
@@ -194,8 +196,7 @@ class Affinity:
             axis: what the rows represent. Use "target" if each row contains the affinities onto one task.
 
         Raises:
-            FileNotFoundError: If the file does not exist.
-            AffinityFileError: If the file is invalid. The message lists every problem with its line number.
+            TableError: If the file is missing or invalid. The message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -205,7 +206,7 @@ class Affinity:
             ...     Affinity.from_csv(path, axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        matrix, names = read_csv(Path(path), axis)
+        matrix, names = square_matrix(read_table(path, as_text=True), axis)
         return cls.from_matrix(matrix, names, axis)
 
     @classmethod
@@ -214,13 +215,11 @@ class Affinity:
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            AffinityFileError: If the file is damaged, has an unsupported format or version, or lacks its archive.
+            DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
         """
-
-        def create(document: dict[str, Any]) -> Affinity:
-            return cls(**saved_fields(document, Path(path)))
-
-        return read_document(Path(path), FORMAT, VERSION, create, AffinityFileError, "save the affinity again")
+        values = read_json(Path(path))
+        with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
+            return cls(**values)
 
     def save(self, path: PathLike) -> None:
         """Saves the affinity atomically. `load` restores it bit for bit.
@@ -237,7 +236,7 @@ class Affinity:
             ...     path = pathlib.Path(folder, "affinity.json")
             ...     Affinity.from_matrix([[1, 2], [3, 4]], ["age", "ill"]).save(path)
             ...     Affinity.load(path)
-            Affinity(2 tasks, 0 steps)
+            Affinity(2 tasks, no history)
         """
         write_json(self, Path(path))
 
@@ -261,6 +260,19 @@ class Affinity:
         if path is not None:
             write_atomic(Path(path), text)
         return text
+
+    def to_frame(self) -> Any:
+        """Returns a pandas DataFrame with a row for each pair of tasks: source, target, mean, stderr and count.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).to_frame()["mean"].tolist()
+            [1.0, 2.0, 3.0, 4.0]
+        """
+        import pandas as pd  # imported here, so that reading an affinity is fast
+
+        columns = {name: getattr(self, name).ravel() for name in ("mean", "stderr", "count")}
+        pairs = pd.MultiIndex.from_product([self.tasks, self.tasks], names=["source", "target"])
+        return pd.DataFrame(columns, index=pairs).reset_index()
 
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = DEFAULT_TRIM) -> Affinity:
         """Returns the affinity with a different type of average over its history.
@@ -296,10 +308,9 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
-        targets = target_histories(self.history, self.null, self.block_counts)
-        level = np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
+        level = LevelHistory.align(self.history, self.null, self.block_counts)
         return Affinity.from_history(
-            level,
+            np.where(level.present, level.values, np.nan),
             self.tasks,
             self.steps,
             skipped=self.skipped,
@@ -437,8 +448,8 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            targets = target_histories(self.history, self.null, self.block_counts)
-            return bootstrap_averages(targets, Average.from_settings(self.settings), n, seed)
+            level = LevelHistory.align(self.history, self.null, self.block_counts)
+            return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
         return draw_within_errors(self.mean, self.stderr, n, seed)
@@ -489,8 +500,8 @@ class Affinity:
 
     def __repr__(self) -> str:
         estimator = self.settings.get("estimator")
-        known = f", estimator={estimator!r}" if estimator else ""
-        return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
+        about = [pluralize(len(self.tasks), "task"), extent(self), *([f"{estimator=}"] if estimator else [])]
+        return f"Affinity({', '.join(about)})"
 
     def _repr_html_(self) -> str:
         return html_table(self)
@@ -500,15 +511,12 @@ class Affinity:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _average_with(self, average: Average) -> Affinity:
-        targets = target_histories(self.history, self.null, self.block_counts)
-        counts = np.isfinite(self.history) if self.block_counts is None else self.block_counts
-        return replace(
-            self,
-            mean=averages(targets, average),
-            stderr=standard_errors(targets, average),
-            count=counts.sum(axis=0),
-            settings={key: value for key, value in self.settings.items() if key != "trim"} | average.settings,
-        )
+        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        settings = {**self.settings, "average": average.name, "trim": average.trim}
+        if average.name != "trimmed":
+            del settings["trim"]
+        mean, stderr = averages(level, average), standard_errors(level, average)
+        return replace(self, mean=mean, stderr=stderr, count=level.counts(), settings=settings)
 
     def _at_steps(self, rows: slice | Mask) -> Affinity:
         """Returns the affinity over some of the measured steps, without `skipped`, which is not known for each step."""
@@ -558,15 +566,17 @@ class Affinity:
             raise ValueError(f"{method}() requires a history of measured steps, which this affinity does not have")
 
 
-def read_only_array(name: str, values: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+def read_only_array(
+    name: str, values: Any, shape: tuple[int, ...] | None = None, dtype: DTypeLike = np.float64
+) -> NDArray[Any]:
     """Returns a read-only array of the given shape, whose values are finite, or NaN where nothing was measured."""
     try:
         array = np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`{name}` must be an array of numbers, found {type(values).__name__} ({error})") from error
-    if array.size == 0 and 0 in shape:
+    if shape is not None and array.size == 0 and 0 in shape:
         array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
-    if array.shape != shape:
+    if shape is not None and array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape}, one row per task or step, found {array.shape}")
     if np.isinf(array).any():
         raise ValueError(f"`{name}` must be finite, or NaN where nothing was measured; did the loss diverge?")

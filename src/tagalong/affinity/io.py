@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagalong.errors import InvalidInput, first_few, raise_problems
-from tagalong.files import DocumentError, pack_arrays, report_damage, unpack_arrays, write_atomic, write_document
-from tagalong.tabular import TableError, parse_numbers, read_table
+from tagalong.files import (
+    DocumentError,
+    pack_arrays,
+    read_document,
+    report_damage,
+    unpack_arrays,
+    write_atomic,
+    write_document,
+)
+from tagalong.tabular import TableError, parse_numbers
 
 from .averaging import Floats
 
@@ -29,6 +37,7 @@ FORMAT = "tagalong-affinity"
 VERSION = 1
 DIRECTION = "[source][target]"
 MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON would exceed about 2 MB
+SAVE_AGAIN_HINT = "save the affinity again"
 FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 PER_STEP_FIELDS = ("steps", "history", "null", "block_counts")
 # Words in task names that suggest a personal trait, and how other such words begin.
@@ -44,10 +53,6 @@ PERSONAL_STEMS = (
 )
 
 
-class AffinityFileError(DocumentError):
-    """Raised if a file is corrupted or does not contain an affinity."""
-
-
 def csv_text(affinity: Affinity) -> str:
     """Returns the matrix as CSV, with numbers in full precision and empty cells for pairs that were never measured."""
     text = io.StringIO()
@@ -58,21 +63,11 @@ def csv_text(affinity: Affinity) -> str:
     return text.getvalue()
 
 
-def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Reads a square table and returns its matrix and task names, both in row order."""
-    path.stat()  # raises FileNotFoundError
-    try:
-        return square_matrix(read_table(path, as_text=True), axis)
-    except TableError as error:
-        raise AffinityFileError.join(error.problems) from error
-
-
 def square_matrix(table: pd.DataFrame, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Returns the matrix and the task names of a square table of text, both in row order.
 
     Raises:
-        AffinityFileError: If the table is not square, its rows and columns have different names, or some cells are not
-            numbers.
+        TableError: If the table is not square, rows and columns have different names, or some cells are not numbers.
     """
     corner, *columns = table.columns
     rows = table.iloc[:, 0].tolist()
@@ -81,13 +76,13 @@ def square_matrix(table: pd.DataFrame, axis: str) -> tuple[Floats, tuple[str, ..
         unpaired = (set(columns) ^ set(rows)) | {name for name in rows if rows.count(name) > 1}
         expected = "must have the same task names in its first row and its first column"
         hint = "for a table with one row per example, use tagalong run"
-        raise AffinityFileError(place, expected, f"a difference for {first_few(sorted(map(repr, unpaired)))}", hint)
+        raise TableError(place, expected, f"a difference for {first_few(sorted(map(repr, unpaired)))}", hint)
     problems: list[InvalidInput] = []
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:
         hint = "pass the other `axis`, or change the cell"
         problems.append(InvalidInput(f"{place}: the first cell", f"must match `axis={axis!r}`", repr(corner), hint))
     numbers = parse_numbers(table, columns, problems)
-    raise_problems(problems, AffinityFileError)
+    raise_problems(problems, TableError)
     return numbers[rows].to_numpy(), tuple(rows)
 
 
@@ -111,18 +106,19 @@ def write_json(affinity: Affinity, path: Path) -> None:
             other.unlink(missing_ok=True)
 
 
-def saved_fields(document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Returns the fields of an affinity, given its JSON document and the path from which it was read."""
-    if document["direction"] != DIRECTION:
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads the fields of an affinity."""
+    document = read_document(path, FORMAT, VERSION, dict, hint=SAVE_AGAIN_HINT)
+    if document.get("direction") != DIRECTION:
         hint = 'pass its matrix to from_matrix() with axis="target"'
-        raise AffinityFileError(path, f"must store affinities in the direction {DIRECTION!r}", hint=hint)
-    content = dict(document)
+        raise DocumentError(path, f"must store affinities in the direction {DIRECTION!r}", hint=hint)
     if "archive" in document:
         archive = path.with_name(document["archive"])
-        with report_damage(archive, AffinityFileError, "keep both files of the affinity together"):
-            content |= unpack_arrays(archive.read_bytes())
-    content.setdefault("block_counts", None)
-    return {name: content[name] for name in (*FIELDS, *PER_STEP_FIELDS)}
+        with report_damage(archive, hint="keep both files of the affinity together"):
+            document |= unpack_arrays(archive.read_bytes())
+    document.setdefault("block_counts", None)
+    with report_damage(path, hint=SAVE_AGAIN_HINT):
+        return {name: document[name] for name in (*FIELDS, *PER_STEP_FIELDS)}
 
 
 def disclaimer(tasks: Iterable[str]) -> str:

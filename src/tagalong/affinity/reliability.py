@@ -11,7 +11,7 @@ import numpy as np
 
 from tagalong.rendering import TextTable
 
-from .averaging import Average, Floats, averages, target_histories
+from .averaging import Average, Floats, LevelHistory, averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity
@@ -134,7 +134,8 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
         end = ceil(fraction * len(affinity.steps))
         ends.append(end)
         counts = None if affinity.block_counts is None else affinity.block_counts[:end]
-        matrix = averages(target_histories(affinity.history[:end], affinity.null[:end], counts), average)
+        level = LevelHistory.align(affinity.history[:end], affinity.null[:end], counts)
+        matrix = averages(level, average)
         groups[fraction] = ()
         if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
             prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)
