@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagalong.rendering import TextTable
 
@@ -73,7 +73,8 @@ def plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
 def parameter_names(closure: ReplayableClosure, parameters: Sequence[Tensor]) -> list[list[str]]:
     """Returns each parameter's names in the outermost module that contains it. Tied parameters have several names."""
     names: dict[int, list[str]] = {}
-    for module in [*closure.modules(), *closure.state.reached_modules()]:  # outermost first
+    reached = [x for x in closure.state.seen.values() if isinstance(x, nn.Module)]
+    for module in [*closure.modules(), *reached]:  # outermost first
         names_here: dict[int, list[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names_here.setdefault(id(parameter), []).append(name)

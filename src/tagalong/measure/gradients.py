@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput
 
 from .closure import ReplayableClosure
-from .distributed import AgreedLosses, Replicas, has_synchronized_norms
+from .distributed import AgreedLosses, Replicas
 
 Gradient = list[Tensor | None]  # by parameter, None where the task does not use it
 
@@ -96,7 +96,7 @@ class TaskGradients:
         share: float | Tensor = 1.0 if self._replicas.alone else self._shares[task]
         if task not in self._local_tasks:  # absent on this rank, present on another
             # If computing a gradient requires communication, this rank differentiates another loss times 0.
-            if not self._local_tasks or not has_synchronized_norms(self._closure.modules()):
+            if not self._local_tasks or not any(isinstance(m, nn.SyncBatchNorm) for m in self._closure.modules()):
                 return [None] * len(leaves)
             task, share = self._local_tasks[0], 0.0
         loss = self._closure.loss_with_graph(task)

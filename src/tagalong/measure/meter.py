@@ -34,9 +34,7 @@ from .distributed import (
     UNEVEN_BATCHES,
     WrapperFinder,
     agree_on_tasks,
-    has_uneven_batches,
     is_learning_static_graph,
-    tracks_unused_parameters,
 )
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
@@ -542,7 +540,7 @@ class AffinityMeter:
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
-        if has_uneven_batches(wrapper):
+        if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
@@ -601,8 +599,9 @@ class AffinityMeter:
                 if not self._has_measured:
                     raise
                 reading, notes = None, [f"{problem} This call was not measured." for problem in error.problems]
-            if target_closure is not None and tracks_unused_parameters(wrapper):
-                main.replay()  # the training loop will differentiate this closure, not the held-out one
+            if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+                # The next backward pass, that of training, expects gradients for the parameters used in the last run.
+                main.replay()
         finally:
             if target_closure is not None:
                 target_closure.restore_start()
@@ -623,8 +622,9 @@ class AffinityMeter:
         self._warn_about(notes)
         self._clock.add_measurement(watch)
         if isinstance(self._schedule, Auto):
-            slowest = replicas.maximum  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
+            # Ranks must agree on when to measure next.
+            durations = replicas.gather((watch.seconds(), self._clock.plain_step_seconds))
+            self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main.returned
 
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
