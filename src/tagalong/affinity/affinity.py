@@ -577,7 +577,7 @@ def read_only_array(
     if shape is not None and array.size == 0 and 0 in shape:
         array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
     if shape is not None and array.shape != shape:
-        raise ValueError(f"`{name}` must have shape {shape}, one row per task or step, found {array.shape}")
+        raise ValueError(f"`{name}` must have shape {shape} for these tasks and steps, found {array.shape}")
     if np.isinf(array).any():
         raise ValueError(f"`{name}` must be finite, or NaN where nothing was measured; did the loss diverge?")
     if array.flags.writeable:
