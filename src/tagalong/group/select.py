@@ -255,6 +255,8 @@ def _resample(
         resampled = replace(scores, matrix=matrix)
         problem = build_problem(resampled, request, max(budgets))
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
+        if problem.more is not None:
+            quick.deadline = time.monotonic() + 0.5
         _, solutions = solve(problem, budgets, solver, quick)
         groups = [
             [Group((tasks[i] for i in trains), (tasks[i] for i in serves)) for trains, serves, _ in solution.choices]
