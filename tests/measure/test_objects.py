@@ -358,12 +358,15 @@ def test_large_data_is_copied_only_in_calls_that_verify() -> None:
 
 def test_what_changes_for_the_first_time_later_skips_one_measurement() -> None:
     model, losses = regression()
-    bank, calls = torch.zeros(100_000), [0]
+    bank, calls, weight = torch.zeros(100_000), [0], model.heads["a"].weight
+    halved = weight.detach() / 2
 
     def closure() -> Losses:
         calls[0] += 1
         if calls[0] > 3:
             bank[5] += 1
+        if calls[0] == 5:
+            weight.data.mul_(0.5)
         return losses()
 
     meter = AffinityMeter(model.encoder, lr=0.1, every=1)
@@ -373,8 +376,9 @@ def test_what_changes_for_the_first_time_later_skips_one_measurement() -> None:
         meter(closure)
     for _ in range(2):
         meter(closure)
-    assert meter.measured == 5
+    assert meter.measured == 4
     assert (calls, bank[5].item(), bank.sum().item()) == ([6], 3.0, 3.0)
+    assert torch.equal(weight, halved)
 
 
 @pytest.mark.parametrize("installed", [True, False])

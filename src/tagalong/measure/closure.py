@@ -342,8 +342,9 @@ def change_problems(replayable: ReplayableClosure) -> Iterable[str]:
         yield (
             f"the {replayable.what} changes {', '.join(replayable.changed)}, which cannot be undone when it is "
             "replayed; do this outside the closure, with what the meter returns (a closure may return "
-            "`(losses, anything)`). Fetch batches outside the closure, modify parameters after the optimizer step, and "
-            "use torch.autograd.grad inside the closure instead of .backward()."
+            "`(losses, anything)`). Fetch batches outside the closure, modify parameters after the optimizer step, "
+            "freeze copies of a network (requires_grad_(False)), and use torch.autograd.grad inside the closure "
+            "instead of .backward()."
         )
 
 

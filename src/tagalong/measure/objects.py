@@ -78,6 +78,8 @@ class ClosureState:
         self._copies: list[tuple[Any, Any]] = []
         self._places: list[tuple[Any, Callable[..., Any], Callable[..., Any]]] = []
         self._watched: list[tuple[str, str, Any, Callable[..., Any], Any]] = []
+        self._parameters: list[tuple[Tensor, str]] = []
+        self._norms: list[Tensor] = []  # of these parameters
         of_python: list[Any] = [random.getstate.__self__, np.random.get_state.__self__]  # type: ignore[attr-defined]
         of_torch = [torch.default_generator, *torch.cuda.default_generators]
         of_torch += [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
@@ -95,6 +97,9 @@ class ClosureState:
         self.truncated |= bool(self._waiting)
         self._waiting.clear()
         self._copy_arrays()
+        number = sum(map(len, self._norms))
+        if number < len(self._parameters):
+            self._norms.append(_norms_of(self._parameters[number:]))
 
     def add_module(self, module: nn.Module) -> None:
         for part in module.modules():
@@ -118,11 +123,18 @@ class ClosureState:
         if self._verify:
             large = [(x, copy) for x, copy in self._copies if x.nbytes > LARGE]
             self._constants.update(id(x) for x, copy in large if x.shape == copy.shape and bool((x == copy).all()))
-        changes = [(name, kind, x) for name, kind, x, read, old in self._watched if bool(read(x) != old)]
-        self._constants.difference_update(id(value) for _, _, value in changes)
+        changes = {name: kind for name, kind, x, read, old in self._watched if bool(read(x) != old)}
+        self._constants.difference_update(id(x) for name, _, x, _, _ in self._watched if name in changes)
+        if self._parameters:
+            before = torch.cat([norms.to(self._norms[0].device) for norms in self._norms])
+            moved = (_norms_of(self._parameters) != before).tolist()  # reads the device once
+            for (_, name), has_moved in zip(self._parameters, moved, strict=True):
+                if has_moved:
+                    changes[name] = "a parameter"
         # ``model._modules['encoder']`` is shown as ``model.encoder``.
         shorten = partial(re.sub, r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1")
-        return [f"`{shorten(name)}` ({kind})" for name, kind, _ in changes]
+        names = [f"`{shorten(name)}` ({kind})" for name, kind in changes.items()]
+        return names if len(names) <= 5 else [*names[:4], f"{len(names) - 4} others"]
 
     def restore(self, contents: Sequence[Any]) -> None:
         for (target, _, write), content in zip(self._places, contents, strict=False):
@@ -194,7 +206,8 @@ class ClosureState:
             self._watch(name, "a parameter of a lazy module; run the model once before measuring", tensor, is_lazy)
             return
         if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-            self._watch(name, "a parameter", tensor, _version_and_norm if self._verify else _version)
+            self._watch(name, "a parameter", tensor, _version)
+            self._parameters.append((tensor, name))
             self._watch(f"{name}.grad", "a gradient", tensor, lambda p: None if p.grad is None else _version(p.grad))
         elif (
             type(tensor) in (Tensor, nn.Parameter)
@@ -311,10 +324,12 @@ def _version(tensor: Tensor) -> object:
     return id(tensor), tensor._version, tensor.data_ptr() if is_plain else 0
 
 
-def _version_and_norm(parameter: Tensor) -> object:
-    # The norm shows most writes through ``.data``.
-    values = parameter.detach().to(torch.float32 if parameter.device.type == "mps" else torch.float64)
-    return _version(parameter), torch.linalg.vector_norm(values.nan_to_num())
+def _norms_of(parameters: Sequence[tuple[Tensor, str]]) -> Tensor:
+    # They show most writes through ``.data``. NaN, which is not equal to itself, counts as 0.
+    values = [torch.view_as_real(p.detach()) if p.is_complex() else p.detach() for p, _ in parameters]
+    device = values[0].device
+    norms = torch._foreach_norm(values, dtype=torch.float32 if device.type == "mps" else torch.float64)
+    return torch.stack([norm.to(device) for norm in norms]).nan_to_num()
 
 
 def _sample(array: np.ndarray) -> bytes:
