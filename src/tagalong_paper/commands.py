@@ -44,6 +44,7 @@ OPTION_NAMES = {
     "task": "--tasks",
     "recipe.lr": "--recipe lr",
     "seed": "--with seed",
+    "data": "--with data",
     "workers": "workers of --executor",
 }
 

@@ -37,16 +37,6 @@ def test_the_error_names_the_file(
     assert f"tagalong: {file} could not be written: {FULL}" in " ".join(err.split())
 
 
-def test_results_are_shown_if_the_report_cannot_be_written(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        fill_disk(patch, lambda path: path.name == "report.html")
-        status, out, _ = tagalong(*RUN)
-    assert status == 1
-    assert "erdict: " in out
-    assert f"report.html could not be written: {FULL}" in Path("out", "run.log").read_text()
-    assert tagalong(*RUN).status == 0
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_standard_output_that_cannot_be_written_is_named(tagalong: Terminal) -> None:
     command = [sys.executable, "-m", "tagalong", "group", "affinity.json", "--budget", "2"]

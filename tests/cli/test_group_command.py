@@ -46,10 +46,6 @@ def grouping_of(tagalong: Terminal, *arguments: str) -> Grouping:
         ("marked.csv", "\ufeff" + SQUARE.replace("\n", "\r\n")),
         ("plain.csv", SQUARE.replace("source", "")),
         ("matrix.json", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
-        (
-            "nested.json",
-            json.dumps({a: {b: MATRIX[i, j] for j, b in enumerate(NAMES) if a != b} for i, a in enumerate(NAMES)}),
-        ),
         ("lying.csv", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
         ("lying.json", SQUARE),
     ],
@@ -70,7 +66,6 @@ def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Termina
     [
         ("wide.csv", RESULTS),
         ("wide.tsv", RESULTS.replace(",", "\t").replace("+", ",")),
-        ("mapping.json", json.dumps({"+".join(group): row for group, row in TABLE.items()})),
     ],
 )
 def test_results_of_groups_are_recognized(tagalong: Terminal, name: str, text: str) -> None:
@@ -211,14 +206,13 @@ MINE = [["age", "weight", "ill"], ["smoker", "ill"]]
 @pytest.mark.parametrize(
     "text",
     [
-        "- [age, weight, ill]\n- [smoker, ill]\n",
-        "body: [age, weight, ill]\nhabits: [smoker, ill]\n",
-        "- trains: [age, weight, ill]\n  serves: [age, weight]\n- trains: [smoker, ill]\n  serves: [smoker, ill]\n",
-        json.dumps({"groups": MINE}),
+        json.dumps(MINE),
+        json.dumps({"body": MINE[0], "habits": MINE[1]}),
+        score_grouping(AFFINITY, MINE).to_json(),
     ],
 )
 def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, text: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.yaml", text))
+    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text))
     mine, best = score_grouping(AFFINITY, MINE), select_groups(AFFINITY, 2)
     assert json.loads(tagalong(*typed, "--json").out)["comparison"] == {
         "mine": mine.to_document(),
@@ -235,14 +229,15 @@ def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, te
 @pytest.mark.parametrize(
     ("text", "arguments", "named"),
     [
-        ("[[age, height]]", "", "'height'"),
-        ("[[age, weight]]", "", "mine.yaml"),
-        ("[[age], [weight, ill, smoker]]", "", "--allow-single"),
-        ("[[age, weight]", "", "mine.yaml"),
-        ("- {trains: [age], serves: [ill]}", "", "serves"),
-        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare"),
+        ('[["age", "height"]]', "", "'height'"),
+        ('[["age", "weight"]]', "", "mine.json"),
+        ('[["age"], ["weight", "ill", "smoker"]]', "", "--allow-single"),
+        ('[["age", "weight"]', "", "mine.json"),
+        ('[["age", ["weight"]]]', "", "mine.json"),
+        ('{"format": "tagalong-grouping"}', "", "version"),
+        ('[["age", "weight", "ill", "smoker"]]', "--budgets 1,2", "--compare"),
     ],
 )
 def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, named: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.yaml", text), *arguments.split())
+    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text), *arguments.split())
     assert named in tagalong.error_of(*typed, *([] if "--budgets" in arguments else ["--budget", "2"]))

@@ -2,12 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import typer
-from terminal import Terminal, environment, process
+from terminal import Terminal, process
 
 from tagalong import __version__
 from tagalong.affinity.averaging import AVERAGES
@@ -93,23 +91,6 @@ def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     reader.stdout.close()
     _, err = reader.communicate()
     assert err == ""
-
-
-def test_no_command_imports_what_it_does_not_need(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(TABLE)
-    code = """if True:
-        import sys
-        from tagalong.cli import main
-        for command in ("--help", "group --help", "leaderboard --help", "--version", "paper"):
-            assert main(command.split()) == 0
-        assert not {"torch", "scipy", "pandas", "plotly"} & set(sys.modules)
-        for command in ("paper selection", "group a.csv --budget 1"):
-            assert main(command.split()) == 0
-        assert "torch" not in sys.modules"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_common_options_have_the_same_names_in_every_command(tagalong: Terminal) -> None:

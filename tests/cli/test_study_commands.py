@@ -3,27 +3,20 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from io import StringIO
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from terminal import Terminal, environment
 
-from kill_at import FileOperations, interrupt, records_without_times, stopping_points
 from tagalong.affinity import Affinity
-from tagalong.cli import main
 from tagalong.learn import Problem, Recipe
-from tagalong.study import ExternalStudy, Results, Study
+from tagalong.study import ExternalStudy, Study
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TASKS = ["age", "weight", "ill", "kind"]
@@ -297,36 +290,3 @@ def test_ctrl_c_while_networks_are_trained_says_what_is_kept(tagalong: Terminal,
     assert child.returncode == 130
     assert "finished networks are kept in out" in err
     assert "Traceback" not in err
-
-
-def run_interrupted(out: str, nth: int | None, queue: Any) -> None:
-    """Runs a command that Ctrl-C stops at its n-th file operation; queues status, stderr and their number."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    operations = FileOperations(Path(out), nth, interrupt)
-    with redirect_stderr(StringIO()) as err, redirect_stdout(StringIO()):
-        status = main(["run", "table.csv", *ROLES, "--out", out, "--methods", "mtl,stl,tag,uw", *SMALL, *QUICK])
-    queue.put((status, err.getvalue(), operations.number))
-
-
-@pytest.mark.slow
-def test_after_ctrl_c_at_any_file_operation_the_run_says_what_is_kept_and_can_resume(
-    tagalong: Terminal, table: Path, processes: ForkServerContext
-) -> None:
-    def run_in_process(out: str, nth: int | None = None) -> tuple[int, str, int]:
-        queue = processes.Queue()
-        child = processes.Process(target=run_interrupted, args=(out, nth, queue))
-        child.start()
-        answer = queue.get(timeout=100)
-        child.join()
-        return answer
-
-    status, _, total = run_in_process("clean")
-    assert status == 0
-    for nth in stopping_points(total, 5):
-        status, err, _ = run_in_process("out", nth)
-        assert status == 130
-        assert "finished networks are kept in out" in err.splitlines()[-1]
-        assert "Traceback" not in err
-    assert run_in_process("out")[0] == 0
-    assert records_without_times(Results.load("out")) == records_without_times(Results.load("clean"))

@@ -31,7 +31,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ({("a", "b"): {"c": 1.0}}, "'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"\{a, b\}"),
         ({("a", "b"): {"a": 1.0}}, "'b'"),
-        ({("a", "b"): {"a": np.nan, "b": 1.0}}, "'a'.*nan"),
+        ({("a", "b"): {"a": np.nan, "b": 1.0}}, "nan for 'a'"),
         ([Candidate({"a"}, {"a": 1.0}), 3], "int"),
     ],
 )
@@ -45,7 +45,7 @@ def test_scores_are_checked(scores: Any, part: str) -> None:
     [
         (("ab", {}), "`trains`"),
         (({"a"}, {"b": 1.0}), "'b'"),
-        (({"a"}, {"a": np.inf}), r"'a'.*inf"),
+        (({"a"}, {"a": np.inf}), "inf for 'a'"),
         (({"a"}, {"a": 1.0}, 0), r"\{a\}.*0"),
     ],
 )

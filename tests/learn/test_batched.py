@@ -3,7 +3,6 @@
 Recorded numbers of such networks are in tests/golden; here are the laws, the stacks and what cannot be stacked.
 """
 
-import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +30,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
+from tagalong.learn import MLP, Job, Problem, Recipe, Task, build_network, train, train_many
 from tagalong.learn.batched import BatchedTraining
 from tagalong.learn.memory import bytes_per_network
 
@@ -117,17 +116,6 @@ def test_seeds_of_any_model_are_trained_together(
     else:
         assert stacks == [set(SEEDS)]
     assert not caplog.records
-
-
-def test_mixed_precision_is_close_to_training_alone(stacks: list[set[int]]) -> None:
-    def inputs(rows: int, generator: torch.Generator) -> Tensor:
-        return vectors(rows, generator, torch.float32)
-
-    problem = make_problem(MLP(6, (12, 8)), inputs, epochs=3, amp="bf16")
-    networks = trained_together(problem, some_jobs(problem, SEEDS))
-    for job in list(networks)[::4]:
-        np.testing.assert_allclose(networks[job].curve, train(problem, job).curve, rtol=0.05)
-    assert stacks == [set(SEEDS)]
 
 
 # Chunks and memory ---------------------------------------------------------------------------------------------------
@@ -275,44 +263,7 @@ def soft_targets(problem: Any, seed: int) -> dict[str, Tensor]:
     return targets
 
 
-def test_targets_of_their_own(stacks: list[set[int]]) -> None:
-    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
-    jobs = some_jobs(problem, SEEDS, every=3)
-    targets = {
-        job: {name: target for name, target in soft_targets(problem, place % 3).items() if name in job.tasks}
-        for place, job in enumerate(jobs)
-        if place % 4
-    }
-    networks = trained_together(problem, jobs, targets=targets)
-    assert stacks == [set(SEEDS)]
-    for job in jobs[::2]:
-        assert_same(networks[job], train(problem, job, targets=targets.get(job)))
-    taught = next(iter(targets))
-    assert (networks[taught].curve[0] != train(problem, taught).curve[0]).all()
-
-
 # What cannot be trained ----------------------------------------------------------------------------------------------
-
-
-def test_a_diverging_network_does_not_affect_others_and_is_reported_at_the_end() -> None:
-    def explosive(out: Tensor, target: Tensor) -> Tensor:
-        return (out.squeeze(1) - target).square() * torch.where(out.squeeze(1).isfinite(), torch.inf, torch.nan)
-
-    tasks = [Task("a", kind="regression"), Task("b"), Task("boom", kind="custom", loss=explosive)]
-    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
-    jobs = all_jobs(problem, SEEDS)
-    networks = train_many(problem, jobs)
-    finished: list[Trained] = list(itertools.islice(networks, 9))
-    with pytest.raises(Diverged, match=r"`recipe.lr`") as raised:
-        next(networks)
-    lost = raised.value.networks
-    assert {trained.job for trained in lost} == {job for job in jobs if "boom" in job.tasks}
-    assert all(trained.diverged and trained.state is None and trained.seconds > 0 for trained in lost)
-    with pytest.raises(Diverged) as alone:
-        train(problem, lost[0].job)
-    assert [trained.steps for trained in alone.value.networks] == [lost[0].steps]
-    for trained in finished[::3]:
-        assert_same(trained, train(problem, trained.job))
 
 
 @pytest.mark.parametrize("rule", ["plain", "gradnorm"])

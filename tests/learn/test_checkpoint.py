@@ -1,8 +1,6 @@
 """A training that is killed after any epoch and resumed equals an uninterrupted one."""
 
 import io
-import logging
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,6 @@ from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.files import remove_checksum
 from tagalong.learn import Job, Problem, Recipe, Trained, train
-from tagalong.learn.recipe import KEY_DEFAULTS
-
-RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm"]
 
 
 class Killed(BaseException):
@@ -63,22 +58,6 @@ def test_resumed_training_equals_uninterrupted_training(
     assert list((tmp_path / "run").iterdir()) == []
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_resumes_exactly(tmp_path: Path, rule: str) -> None:
-    problem = small_problem(missing=0.7)
-    job = Job(TASKS, rule=rule)
-    assert_equal(train(problem, job), train_killed_after_every_epoch(problem, job, tmp_path / "a.pt", None))
-
-
-def test_a_learning_rate_lowered_by_windows_resumes_exactly(tmp_path: Path) -> None:
-    recipe = Recipe("sgd", lr=0.5, batch_size=8, epochs=8, patience=None, schedule="windows", window=24)
-    problem = small_problem(recipe)
-    undisturbed = train(problem, Job(TASKS))
-    lowered = train(small_problem(replace(recipe, schedule="constant")), Job(TASKS))
-    assert (undisturbed.curve[-1] != lowered.curve[-1]).any(), "the rate should have been lowered here"
-    assert_equal(undisturbed, train_killed_after_every_epoch(problem, Job(TASKS), tmp_path / "a.pt", None))
-
-
 def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
@@ -90,33 +69,6 @@ def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> Non
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
     with pytest.raises(ValueError, match=r"with a meter\), found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
-
-
-@dataclass(frozen=True)
-class LaterRecipe(Recipe):
-    warm_up: int = 0
-
-
-def test_a_checkpoint_is_valid_after_recipes_get_a_new_setting_that_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem, path = small_problem(), tmp_path / "a.pt"
-    stop_after_one_epoch(problem, Job(TASKS), path)
-    monkeypatch.setitem(KEY_DEFAULTS, "warm_up", 0)
-    later = replace(problem, recipe=LaterRecipe(**asdict(problem.recipe)))
-    epochs: list[int] = []
-    assert_equal(train(later, Job(TASKS), checkpoint=path, progress=epochs.append), train(problem, Job(TASKS)))
-    assert epochs[0] == 2
-
-
-def test_a_broken_checkpoint_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    problem, path = small_problem(), tmp_path / "a.pt"
-    stop_after_one_epoch(problem, Job(TASKS), path)
-    path.write_bytes(path.read_bytes()[:100])
-    with caplog.at_level(logging.WARNING):
-        trained = train(problem, Job(TASKS), checkpoint=path)
-    assert "training from scratch" in caplog.text
-    assert_equal(train(problem, Job(TASKS)), trained)
 
 
 def stop_after_one_epoch(problem: Problem, job: Job, path: Path) -> None:

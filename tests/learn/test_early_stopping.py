@@ -1,7 +1,6 @@
 """How much the rows that choose an epoch flatter it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from tagalong.learn import Job, Problem, Recipe, Task, Training, train, train_many
 from tagalong.learn.early_stopping import first_half, stopping_flattery
-from tagalong.learn.trainer import load_checkpoint, save_checkpoint
 
 
 def slow_flattery(curve: NDArray[np.float64], weights: list[float]) -> NDArray[np.float64]:
@@ -67,15 +65,6 @@ def make_problem(**settings: object) -> Problem:
 JOBS = [Job(("age", "ill", "kind"), 0), Job(("age",), 0), Job(("ill", "kind"), 0)]
 
 
-def test_networks_trained_alone_and_together_have_the_same_flattery() -> None:
-    problem = make_problem()
-    together = {trained.job: trained for trained in train_many(problem, JOBS)}
-    for job in JOBS:
-        alone = train(problem, job)
-        assert alone.flattery == pytest.approx(together[job].flattery, abs=1e-6)
-        assert tuple(alone.flattery) == job.tasks
-
-
 @pytest.mark.parametrize("groups", [None, np.arange(240) // 3])
 def test_losses_on_both_halves_are_those_of_their_rows(groups: NDArray[np.int64] | None) -> None:
     problem = make_problem(groups=groups)
@@ -94,20 +83,6 @@ def test_weights_of_the_last_epoch_flatter_nothing() -> None:
     problem = make_problem(recipe=Recipe(epochs=3, patience=None, keep="last", batch_size=32))
     assert train(problem, JOBS[1]).flattery == {"age": 0.0}
     assert [trained.flattery for trained in train_many(problem, JOBS[1:2])] == [{"age": 0.0}]
-
-
-def test_a_continued_training_has_the_same_flattery(tmp_path: Path) -> None:
-    problem, path = make_problem(), tmp_path / "checkpoint.pt"
-    with torch.random.fork_rng():
-        killed = Training(problem, JOBS[0])
-        for _ in range(3):
-            killed.run_epoch()
-        save_checkpoint(path, killed)
-        continued = Training(problem, JOBS[0])
-        load_checkpoint(path, continued)
-        while not continued.finished:
-            continued.run_epoch()
-    assert continued.result().flattery == train(problem, JOBS[0]).flattery
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -2,15 +2,13 @@
 
 import copy
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from learn_small import small_problem
 
-from tagalong.learn import Job, MappedTensor, train
+from tagalong.learn import MappedTensor
 
 ROWS = 60
 
@@ -48,24 +46,3 @@ def test_a_missing_or_truncated_file_raises_an_error_with_its_name(file: Path) -
     file.unlink()
     with pytest.raises(ValueError, match=r"rows\.npy does not exist on this machine"):
         pickle.loads(stored)
-
-
-def test_training_on_a_mapped_tensor_equals_training_in_memory(file: Path) -> None:
-    held = small_problem(count=50, dtype=torch.float32)
-    mapped, other, copied = (
-        replace(held, train=replace(held.train, inputs=inputs))
-        for inputs in (
-            MappedTensor.open(file, "key", 5, 50),
-            MappedTensor.open(file, "key", 6, 50),
-            MappedTensor.open(file, "key", 5, 50).clone(),
-        )
-    )
-    before = file.read_bytes()
-    first, second = (train(problem, Job(problem.names)) for problem in (mapped, copied))
-    np.testing.assert_array_equal(first.curve, second.curve)
-    mapped.train.inputs.zero_()
-    assert file.read_bytes() == before, "a tensor that is written to is a copy"
-    assert len({problem.fingerprint for problem in (mapped, other, copied)}) == 3
-    np.save(file, np.zeros_like(np.load(file)))
-    again = replace(held, train=replace(held.train, inputs=MappedTensor.open(file, "key", 5, 50)))
-    assert again.fingerprint == mapped.fingerprint, "files with the same key are not read"

@@ -4,7 +4,6 @@ import pickle
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from tagalong.learn import (
     why_not_batched,
 )
 from tagalong.learn.streaming_rows import PREFETCHED_BATCHES
-from tagalong.study import Study
 
 
 def reader_of(rows: Rows) -> RowReader:
@@ -133,14 +131,3 @@ def test_streamed_rows_are_pickled_checked_summarized_and_not_batched() -> None:
     assert why_not_batched(problem) is not None
     for trained in train_many(problem, [Job(("age",)), Job(("age", "ill"))]):
         np.testing.assert_array_equal(trained.curve, train(problem, trained.job).curve)
-
-
-def test_a_study_runs_and_resumes(tmp_path: Path, one_thread: None) -> None:
-    problem = stream(small_problem(Recipe(lr=0.02, batch_size=8, epochs=2), missing=0.0))
-    texts = []
-    for _ in range(2):
-        reader_of(problem.train).asked.clear()
-        study = Study(problem, tmp_path / "run", device="cpu")
-        texts.append(str(study.run(["mtl", "stl", "tag", "hoa"], budgets=[2], seeds=2)))
-    assert texts[0] == texts[1]
-    assert len(reader_of(problem.train).asked) < len(problem.train), "trained again"

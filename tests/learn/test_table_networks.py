@@ -11,7 +11,6 @@ from tagalong.errors import InvalidInput
 from tagalong.learn import (
     MLP,
     Job,
-    Lesson,
     Problem,
     Recipe,
     TabM,
@@ -19,8 +18,6 @@ from tagalong.learn import (
     build_network,
     relative_step_cost,
     train,
-    train_many,
-    why_not_batched,
 )
 from tagalong.learn.piecewise_linear import count_bins
 from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, count_multiplications, default_network
@@ -108,13 +105,6 @@ def test_edges_come_from_training_rows_only() -> None:
     assert [own[-1] for own in problem.encoder.edges] == train_inputs.amax(0).tolist()
 
 
-def test_default_networks_are_batched_and_learn() -> None:
-    inputs, targets = arrays()
-    problem = Problem.from_arrays(inputs, targets, list(targets))
-    assert why_not_batched(problem) is None
-    assert train(problem, Job(problem.names, epochs=20)).test["size"].loss < 0.95
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -134,32 +124,6 @@ def test_problems_that_the_user_changes_have_no_alternative(change: dict[str, An
     for wrong, network in ((other, "tabm"), (problem, "boosting")):
         with pytest.raises(InvalidInput, match=r"`job\.network`"):
             train(wrong, Job(problem.names, network=network))
-
-
-def test_jobs_of_another_network_train_what_a_problem_with_that_network_would() -> None:
-    draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(200, 2))
-    targets = {"size": np.abs(inputs[:, 0]) + draw.normal(size=200), "rare": draw.random(200) < 0.2}
-    problem, tabm = (
-        replace(made, recipe=replace(made.recipe, epochs=2))
-        for made in (Problem.from_arrays(inputs, targets, list(targets), encoder=name) for name in (None, "tabm"))
-    )
-    jobs = [Job(problem.names, seed, network=network) for network in (None, "tabm") for seed in (0, 1)]
-    together = {trained.job: trained for trained in train_many(problem, jobs)}
-    assert list(together) == jobs
-    for job in jobs:
-        expected = train(tabm if job.network else problem, replace(job, network=None))
-        assert train(problem, job).val == expected.val
-        assert together[job].parameters == expected.parameters
-        for task, score in together[job].test.items():
-            assert score.loss == pytest.approx(expected.test[task].loss, rel=1e-4)
-    lesson = Lesson.given_by([together[jobs[2]]], problem, mixtures=1)
-    students = [replace(lesson.student(problem.names), network=network) for network in (None, "tabm")]
-    taught = {
-        trained.job: trained.parameters
-        for trained in train_many(lesson.problem, students, targets={job: lesson.targets(job) for job in students})
-    }
-    assert taught == {students[0]: together[jobs[0]].parameters, students[1]: together[jobs[2]].parameters}
 
 
 def test_the_cost_of_a_step_is_that_of_its_multiplications() -> None:

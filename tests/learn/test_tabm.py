@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tagalong.errors import InvalidInput
-from tagalong.group import Group
 from tagalong.learn import (
-    Job,
     Problem,
     Recipe,
     TabM,
@@ -25,7 +22,6 @@ from tagalong.learn import (
     train,
 )
 from tagalong.learn.tabm import AdaptedLinear, MemberHead
-from tagalong.study import Best
 
 MEMBERS = 3
 TASKS = (*MIXED[:3], Task("price", "regression", loss=lambda out, target: (out.squeeze(1) - target).abs()))
@@ -141,32 +137,6 @@ def table_arrays() -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]
     inputs = rng.normal(size=(200, 5))
     size = np.where(rng.random(200) < 0.2, np.nan, 50 + 10 * inputs[:, 0] + rng.normal(size=200))
     return inputs, {"size": size, "ill": (inputs[:, 1] > 0) * 1.0, "sort": np.digitize(inputs[:, 2], (-0.4, 0.4))}
-
-
-def test_saved_and_exported_networks_give_the_reported_losses(tmp_path: Path) -> None:
-    inputs, targets = table_arrays()
-    split = [range(140), range(140, 160), range(160, 200)]
-    problem = Problem.from_arrays(
-        inputs, targets, list(targets), encoder="tabm", recipe=Recipe(epochs=3, lr=0.01), split=split
-    )
-    trained = train(problem, Job(problem.names, seed=1))
-    group = Group(set(problem.names), set(problem.names))
-    Best.build(problem, [group], [trained.state or {}], seed=1).save(tmp_path)
-    best = Best.load(tmp_path)  # without trust: the folder contains no code
-    predicted = {task: values.astype(float) for task, values in best.predict(inputs[160:]).items()}
-    mean, deviation = problem.scales["size"]
-    labels = {task: problem.test.targets[task].double().numpy() for task in targets}
-    right = np.where(labels["ill"] > 0.5, predicted["ill"], 1 - predicted["ill"])
-    losses = {
-        "size": np.nanmean(np.square((predicted["size"] - mean) / deviation - labels["size"])),
-        "ill": -np.log(right).mean(),
-        "sort": -np.log(predicted["sort"][np.arange(40), labels["sort"].astype(int)]).mean(),
-    }
-    assert losses == pytest.approx({task: score.loss for task, score in trained.test.items()}, rel=1e-5)
-    best.export(tmp_path / "exported")
-    programme = torch.export.load(next((tmp_path / "exported").glob("*.pt2"))).module()
-    for task, outputs in programme(problem.test.inputs[:7]).items():
-        torch.testing.assert_close(outputs, best.networks[0](problem.test.inputs[:7])[task])
 
 
 def test_names_of_encoders_choose_the_network_and_its_recipe() -> None:

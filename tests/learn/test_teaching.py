@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 from tagalong.learn import (
-    MLP,
     Job,
     Lesson,
     Network,
@@ -186,21 +185,6 @@ def test_students_on_a_gpu_are_the_same_alone_and_together() -> None:
         assert_same(trained, train(given.problem, trained.job, device="cuda", targets=targets[trained.job]))
 
 
-def test_early_stopping_and_scores_use_true_labels() -> None:
-    student = teach(problem(), teachers(), seed=4)
-    network = rebuilt(student).eval()
-    assert student.best_epoch == int(np.argmin((student.curve * [1, 1, 0.5, 1]).sum(1)))
-    for part, scores in (("val", student.val), ("test", student.test)):
-        rows = problem().splits[part]
-        inputs, labels = rows.batch(torch.arange(len(rows)))
-        outputs = network(inputs)
-        for task in problem().tasks:
-            loss = mean_loss(task, outputs[task.name], labels[task.name])
-            assert scores[task.name].loss == pytest.approx(float(loss.detach()))
-    best = student.curve[student.best_epoch]
-    np.testing.assert_allclose(best, [student.val[name].loss for name in problem().names])
-
-
 def test_a_loss_that_declares_soft_targets_is_computed_with_mixed_ones() -> None:
     price = replace(MIXED[3], average="outputs", soft_targets=True)
     made = replace(problem(), tasks=(*MIXED[:3], price))
@@ -308,23 +292,3 @@ def test_rows_that_cannot_be_mixed_or_are_read_from_files_are_refused() -> None:
 
 
 # What it brings ------------------------------------------------------------------------------------------------------
-
-
-def test_a_student_of_four_noisy_teachers_beats_the_plain_network() -> None:
-    draw = torch.Generator().manual_seed(0)
-    inputs = torch.randn(1600, 4, generator=draw)
-    signal = torch.sin(2 * inputs[:, 0]) + inputs[:, 1] * inputs[:, 2]
-    noisy = torch.where(torch.arange(1600) < 600, signal + 0.7 * torch.randn(1600, generator=draw), signal)
-    split = [np.arange(300), np.arange(300, 600), np.arange(600, 1600)]
-    recipe = Recipe(epochs=60, batch_size=32, lr=5e-3)
-    encoder = MLP(4)
-    made = Problem.from_arrays(inputs, noisy, [Task("y", "regression")], split=split, encoder=encoder, recipe=recipe)
-    jobs = [Job(("y",), seed) for seed in range(12)]
-    plain = {trained.job.seed: trained for trained in train_many(made, jobs)}
-    given = Lesson.given_by([plain[seed] for seed in range(4)], made)
-    students = [given.student(["y"], seed) for seed in range(4, 12)]
-    targets = {job: given.targets(job) for job in students}
-    taught = list(train_many(given.problem, students, targets=targets))
-    changes = [one.test["y"].loss / plain[one.job.seed].test["y"].loss - 1 for one in taught]
-    assert np.mean(changes) + 2 * np.std(changes, ddof=1) / math.sqrt(len(changes)) < 0
-    assert np.mean(changes) < -0.05

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from learn_oracle import slow_loss, slow_train
-from learn_small import TASKS, encoder, same, small_problem
+from learn_small import TASKS, encoder, small_problem
 
 from tagalong.learn import (
     Diverged,
@@ -55,18 +54,6 @@ def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[s
     assert trained.state.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(trained.state[name], value, rtol=1e-8, atol=1e-10)
-
-
-def test_the_best_weights_are_kept_and_scored() -> None:
-    problem = small_problem(Recipe("sgd", lr=0.5, batch_size=8, epochs=30, patience=3))
-    trained = train(problem, Job(TASKS))
-    totals = trained.curve @ [1, 0.5, 1]
-    assert trained.best_epoch == totals.argmin()
-    assert len(trained.curve) == trained.best_epoch + 1 + 3
-    found = [trained.val[task].loss for task in TASKS]
-    np.testing.assert_allclose(found, trained.curve[trained.best_epoch], rtol=1e-9)
-    rows = trained.test["ill"].rows
-    np.testing.assert_array_equal(np.isnan(rows), problem.test.targets["ill"].isnan().numpy())
 
 
 def losses_by_hand(problem: Problem, network: Network, split: Split, rows: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -123,21 +110,6 @@ def test_a_task_without_validation_labels_does_not_decide_when_to_stop() -> None
     assert np.isfinite(trained.val["age"].loss)
 
 
-@pytest.mark.parametrize("meter", [{}, {"estimator": "cosine"}, {"update": "sgd", "per_lr": True, "held_out": True}])
-def test_neither_a_meter_nor_random_numbers_drawn_elsewhere_change_anything(meter: dict[str, Any]) -> None:
-    problem = small_problem(make=encoder(dropout=0.3, norm=True), missing=0.8)
-    alone = train(problem, Job(TASKS, seed=2))
-    torch.rand(3)
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    measured = train(problem, Job(TASKS, seed=2), meter={"every": 2, **meter})
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert states[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
-    np.testing.assert_array_equal(alone.curve, measured.curve)
-    assert same(dict(alone.state or {}), dict(measured.state or {}))
-    assert measured.affinity.tasks == TASKS
-    assert np.isfinite(measured.affinity.mean).all()
-
-
 def flat(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A loss of exactly 0 that pulls all the same."""
     return (outputs - outputs.detach()).squeeze(1)
@@ -179,22 +151,6 @@ def test_all_problems_of_a_job_are_reported_at_once(job: Job, words: str) -> Non
 # Without early stopping ----------------------------------------------------------------------------------------------
 
 OVERFITTING = Recipe("sgd", lr=0.5, batch_size=8, epochs=12, patience=2)
-
-
-def test_without_patience_every_epoch_is_trained_and_the_best_is_kept() -> None:
-    stopped = train(small_problem(OVERFITTING), Job(TASKS))
-    trained = train(small_problem(replace(OVERFITTING, patience=None)), Job(TASKS))
-    assert len(stopped.curve) < len(trained.curve) == 12
-    np.testing.assert_array_equal(trained.curve[: len(stopped.curve)], stopped.curve)
-    assert trained.best_epoch == (trained.curve @ [1, 0.5, 1]).argmin()
-
-
-def test_the_last_weights_are_those_of_the_last_epoch() -> None:
-    trained = train(small_problem(replace(OVERFITTING, patience=None, keep="last")), Job(TASKS))
-    assert trained.best_epoch == 11
-    assert (trained.curve @ [1, 0.5, 1]).argmin() != 11, "the best epoch should be another one here"
-    found = [trained.val[task].loss for task in TASKS]
-    np.testing.assert_allclose(found, trained.curve[-1], rtol=1e-9)
 
 
 def test_last_weights_that_diverged_are_not_returned() -> None:

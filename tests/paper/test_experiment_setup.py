@@ -1,4 +1,4 @@
-"""The setup of experiments: names, folders, options, and resuming after an interruption."""
+"""The setup of experiments: names, folders and options."""
 
 from pathlib import Path
 
@@ -9,33 +9,6 @@ from tagalong.learn import Problem, Task
 from tagalong_paper import ExperimentSetup, load_setup, run_experiment
 
 THREE = ("5_o_Clock_Shadow", "Black_Hair", "No_Beard")
-
-
-class Interrupting:
-    """Progress that raises KeyboardInterrupt after a number of networks."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def start(self, total: int, what: str) -> None: ...
-
-    def advance(self, n: int) -> None:
-        self.left -= n
-        if self.left < 0:
-            raise KeyboardInterrupt
-
-    def done(self) -> None: ...
-
-
-@pytest.mark.slow
-def test_an_interrupted_experiment_resumes_to_the_same_results(tmp_path: Path) -> None:
-    wanted = {"tasks": THREE, "seeds": 1, "device": "cpu"}
-    whole = load_setup("faces", "small", out=tmp_path / "whole", **wanted)
-    torn = load_setup("faces", "small", out=tmp_path / "torn", progress=Interrupting(2), **wanted)
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment("partner", torn)
-    again = ExperimentSetup(torn.problem, torn.out, torn.tasks, torn.seeds, torn.size, "cpu")
-    assert run_experiment("partner", again).to_document() == run_experiment("partner", whole).to_document()
 
 
 def test_a_folder_belongs_to_one_problem(setup: ExperimentSetup) -> None:
@@ -58,7 +31,7 @@ def test_too_many_tasks_for_all_subsets_are_an_error_before_any_training(name: s
     rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     labels = {f"task {number}": (rows[:, 0] > 0).astype(float) for number in range(13)}
     problem = Problem.from_arrays(rows, labels, [Task(name) for name in labels])
-    setup = ExperimentSetup(problem, tmp_path, progress=Interrupting(0), device="cpu")
+    setup = ExperimentSetup(problem, tmp_path, device="cpu")
     with pytest.raises(ValueError, match="`tasks`"):
         run_experiment(name, setup)
 

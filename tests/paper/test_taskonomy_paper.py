@@ -8,7 +8,6 @@ import torch
 from taskonomy_small import write_taskonomy
 
 from tagalong.cli import main
-from tagalong.study import Results
 from tagalong_paper import EXPERIMENTS, ExperimentSetup, Value, load_setup, run_experiment
 from tagalong_paper.experiments.task_sets import with_destructive_task
 
@@ -33,24 +32,6 @@ def test_every_experiment_runs_on_three_tasks(name: str, setup: ExperimentSetup)
     cells = [cell for table in report.tables for row in table.rows for cell in row if isinstance(cell, Value)]
     assert cells
     assert report.claims
-
-
-def test_main_has_the_methods_of_the_paper_and_its_totals_beside_ours(setup: ExperimentSetup) -> None:
-    table = run_experiment("main", setup).table("Total test loss")
-    records = Results.load(setup.out / "main-results.json").records
-    labels = {(record.method, record.budget) for record in records}
-    grouping = ("random", "cs", "hoa", "tag", "optimal", "oracle")
-    assert labels == {(name, None) for name in ("mtl", "stl", "gradnorm:1.5")} | {
-        (n, k) for n in grouping for k in (2, 3)
-    }
-    assert setup.seeds == range(1)
-    totals = {(r.method, r.budget): sum(score.loss for score in r.test.values()) for r in records}
-    printed = {}
-    for method, groups, total, *_, paper in table.rows:
-        assert isinstance(total, Value)
-        assert total.mean == pytest.approx(totals[method, None if groups == "-" else groups])
-        printed[method, groups] = paper and str(paper)
-    assert (printed["mtl", "-"], printed["tag", 3], printed["random", 2]) == ("0.5940", "0.5246", None)
 
 
 def test_the_destructive_task_reads_labels_of_other_rows(setup: ExperimentSetup) -> None:

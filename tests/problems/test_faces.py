@@ -1,12 +1,11 @@
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Job, count_parameters, train, train_many, why_not_batched
-from tagalong.problems import DEMOS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
+from tagalong.learn import Job, count_parameters, train
+from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
 from tagalong.problems.faces_drawing import HAIR_ATTRIBUTES, add_label_noise, draw_attributes, draw_faces
 
 
@@ -103,10 +102,6 @@ def test_one_error_lists_all_invalid_options() -> None:
         faces(noise="x")
 
 
-def test_the_tasks_of_the_demo_are_attributes_of_faces() -> None:
-    assert set(DEMOS["faces"].tasks) <= set(FACE_ATTRIBUTES)
-
-
 def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:
     full = faces(rows=100, size="full")
     assert full.train.inputs.shape[1:] == (3, 64, 64)
@@ -115,16 +110,6 @@ def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:
     # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
     assert count_parameters(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
     assert count_parameters(full, ()) == count_parameters(full, full.names) - 9 * 28802
-
-
-def test_networks_of_the_paper_can_be_trained_as_a_batch() -> None:
-    problem = faces(size="small", rows=200, recipe=replace(PAPER_RECIPE, lr=0.02, batch_size=32, epochs=2))
-    assert why_not_batched(problem) is None
-    jobs = [Job(problem.names[:2], width=0.5), Job(problem.names[1:4], width=0.5)]
-    for together in train_many(problem, jobs):
-        alone = train(problem, together.job)
-        np.testing.assert_allclose(together.curve, alone.curve, rtol=1e-4)
-        assert together.parameters == alone.parameters
 
 
 def test_an_unknown_size_is_an_error() -> None:

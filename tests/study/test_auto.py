@@ -49,22 +49,6 @@ def test_auto_finds_the_pairs_and_counts_every_training_and_the_measuring(proble
     assert f"auto spent {log['spent']:.3g} of 14 trainings" in " ".join(str(results).split())
 
 
-@pytest.mark.parametrize("passes", [None, 1])
-def test_tasks_that_conflict_are_answered_by_different_networks(
-    problem: Problem, tmp_path: Path, passes: int | None
-) -> None:
-    options = {"auto": {"mixtures": False}}
-    results = Study(problem, tmp_path).run(["auto"], [1, 2], seeds=1, effort=20, passes=passes, options=options)
-    mtl, one, two = results.records
-    assert [group.serves for group in one.groups] == [frozenset("abcd")]
-    assert {group.serves for group in two.groups} == PAIRS
-    log = results.settings["decisions"]["auto"]
-    assert {training["kind"] for step in log["steps"] for training in step["trained"]} == {"copy", "set", "student"}
-    assert log["chosen"]["2"]["expected"] == log["steps"][-1]["best"]["2"] < -0.6
-    assert log["spent"] == log["steps"][-1]["spent"] <= 21
-    assert two.total() < 0.4 * mtl.total()
-
-
 def test_a_wider_network_is_recommended_and_counts_as_many_times_as_it_is_larger(tmp_path: Path) -> None:
     """A plain network of one unit always learns the heavier pair."""
     problem = conflicting_pairs(narrow_encoder, light=0.1)
@@ -93,24 +77,6 @@ def test_a_wider_network_is_recommended_and_counts_as_many_times_as_it_is_larger
     mean, deviation = problem.scales["c"]
     loss = np.mean(((best.predict(rows)["c"] - mean) / deviation - problem.test.targets["c"].numpy()) ** 2)
     assert loss < 0.3 * mtl.test["c"].loss
-
-
-def test_a_stopped_study_continues_with_the_same_search(tmp_path: Path) -> None:
-    def run(out: Path, limit: int | None = None) -> tuple[Results, object]:
-        study = Study(small_problem(), out, device="cpu", executor=WatchedExecutor(limit))
-        results = study.run(["auto"], budgets=[1, 4], seeds=2, effort=6)
-        return results, {**results.settings["decisions"]["auto"], "overhead": None}
-
-    whole, log = run(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "stopped", 3)
-    results, continued = run(tmp_path / "stopped")
-    assert continued == log
-    for mine, theirs in zip(results.records, whole.records, strict=True):
-        assert (mine.groups, mine.val, mine.test) == (theirs.groups, theirs.val, theirs.test)
-    first, second = results.records_of(("auto", 4))
-    assert first.groups == second.groups, "other seeds have the same teachers"
-    assert not set(first.networks) & set(second.networks)
 
 
 def test_recommended_networks_can_be_trained_with_a_rule(tmp_path: Path) -> None:

@@ -91,21 +91,6 @@ def test_predictions_are_the_networks_outputs_in_the_units_of_the_data(
     np.testing.assert_allclose(predicted["kind"].sum(1), 1, rtol=1e-5)
 
 
-def test_the_folder_alone_is_enough(problem: Problem, best: Best, tmp_path: Path) -> None:
-    best.save(tmp_path)
-    best.save(tmp_path)  # again, replacing the first
-    assert [path.name for path in tmp_path.iterdir()] == ["networks"]
-    weights = torch.load(tmp_path / "networks" / "network-1.pt", weights_only=True)
-    assert set(weights) == set(best.networks[0].state_dict())
-    again, rows = Best.load(tmp_path, trust=True), problem.test.inputs
-    assert (again.groups, again.seed, again.tasks) == (best.groups, best.seed, best.tasks)
-    assert best.export(tmp_path / "export") == []
-    exported = load_exported(tmp_path / "export").predict(rows)
-    for task, values in best.predict(rows).items():
-        np.testing.assert_array_equal(again.predict(rows)[task], values)
-        np.testing.assert_allclose(exported[task].numpy(), values, rtol=1e-4, atol=1e-5)
-
-
 def layers_problem(encoder: Any) -> Problem:
     half = Split(torch.randn(4, 6), {"ill": torch.tensor([0.0, 1.0, 0.0, 1.0])})
     return Problem("toy", (Task("ill"),), half, half, half, encoder)
@@ -175,20 +160,6 @@ def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: P
     assert notes[0].startswith("network 1 (age): torch.export failed")
     assert (tmp_path / "network-1.pt").exists()
     assert not (tmp_path / "network-1.pt2").exists()
-
-
-def test_raw_rows_are_prepared_like_the_training_rows(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    raw = 1000 + 50 * rng.normal(size=(200, 3))
-    targets = {"age": raw[:, 0], "ill": np.where(raw[:, 1] > 1000, "yes", "no")}
-    made = Problem.from_arrays(raw, targets, ["age", "ill"], recipe=Recipe(epochs=10, batch_size=32, lr=0.05))
-    Best.build(made, [Group(made.names, made.names)], [train(made, Job(("age", "ill"))).state], 0).save(tmp_path)
-    again = Best.load(tmp_path)
-    predicted = again.predict(raw)
-    assert np.corrcoef(predicted["age"], raw[:, 0])[0, 1] > 0.9
-    assert abs(predicted["age"].mean() - 1000) < 20
-    assert again.tasks[1].labels == ("no", "yes")
-    assert predicted["ill"][raw[:, 1] > 1050].mean() > 0.5 > predicted["ill"][raw[:, 1] < 950].mean()
 
 
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])

@@ -11,7 +11,7 @@ from external_losses import TASKS, tell, tell_all
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.study import Cost, ExternalStudy, Results
+from tagalong.study import Cost, ExternalStudy
 
 PAIRED = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
 COSINES = replace(Affinity.from_matrix(np.ones((4, 4)), TASKS), settings={"estimator": "cosine"})
@@ -44,33 +44,6 @@ def test_groups_that_validation_decides_are_requested_once_it_can_decide() -> No
     assert {record.label for record in results.records} == {("mtl", None), ("hoa", 2), ("hoa", 3)}
     hoa = results.records_of(("hoa", 2))[0]
     assert (hoa.deciding, hoa.training, hoa.parameters) == (Cost(10, 100, 10.0), Cost(2, 20, 2.0), 200)
-
-
-def test_a_study_given_only_task_names_resumes_from_its_folder(tmp_path: Path) -> None:
-    study = ExternalStudy(TASKS, tmp_path)
-    study.plan(PAIRED, budgets=[2])
-    assert tell_all(study, 5, rows=False) == 5
-    later = ExternalStudy(TASKS, tmp_path)  # the plan is in the folder
-    with pytest.raises(InvalidInput, match="results are missing for 16 networks"):
-        later.results()
-    assert tell_all(later, rows=False) == 7 * 3 - 5
-    results = later.results()
-    assert results.verdict().candidate == ("tag", 2)
-    assert "the noise of the test rows is unknown" in results.verdict().provisional
-    assert Results.load(tmp_path).verdict() == results.verdict()
-
-
-def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: Path) -> None:
-    request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}
-    study, whole = ExternalStudy(TASKS, tmp_path), ExternalStudy(TASKS)
-    for one in (study, whole):
-        one.plan(COSINES, **request)
-    assert {tasks for tasks, _ in study.pending()} == {TASKS}
-    assert tell_all(study, 4) == 4
-    later = ExternalStudy(TASKS, tmp_path)  # the plan and the hints are in the folder
-    assert 4 + tell_all(later) <= 9 + 2 * 2  # the effort, and the chosen networks with every seed
-    tell_all(whole)
-    assert later.results().records == whole.results().records
 
 
 def test_a_study_without_a_plan_compares_the_default_methods() -> None:

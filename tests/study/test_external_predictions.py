@@ -271,19 +271,6 @@ def test_other_targets_than_those_of_the_folder_are_rejected(tmp_path: Path) -> 
             call()
 
 
-@pytest.mark.parametrize("name", ["targets-*.npz", "[0-9a-f]*-*.npz"])
-@pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_damaged_files_are_named(tmp_path: Path, name: str, damage: str) -> None:
-    tell_all(planned_study(tmp_path), 1)
-    (archive,) = (tmp_path / "told").glob(name)
-    if damage == "truncated":
-        archive.write_bytes(archive.read_bytes()[:-40])
-    else:
-        archive.unlink()
-    with pytest.raises(ValueError, match=rf"{archive.name} is damaged: .*; plan the study again in another folder"):
-        ExternalStudy(NAMES, tmp_path).results()
-
-
 def test_a_file_left_by_a_killed_process_is_not_taken_for_another(tmp_path: Path) -> None:
     study = planned_study(tmp_path)
     before = (tmp_path / "told.json").read_bytes()

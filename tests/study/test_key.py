@@ -14,14 +14,13 @@ from study_small import RECIPE, small_problem
 from torch import nn
 
 from tagalong._version import NUMERICS, is_own_module
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task
+from tagalong.learn import MLP, Job, Task
 from tagalong.learn.piecewise_linear import PiecewiseLinear
 from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, RoundRobin
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
 from tagalong_paper.taskonomy.taskonomy_network import Block, Colours, Separable
-from tagalong_paper.taskonomy.taskonomy_problem import absolute_error, rotated_error
 
 JOB = Job(("a", "b"), 0)
 
@@ -436,58 +435,3 @@ def test_another_version_of_the_numerics_gives_other_keys():
     problem = small_problem()
     assert Keys(problem, "cpu").definition(JOB)["numerics"] == NUMERICS
     assert Keys(problem, "cpu", numerics=NUMERICS + 1).of(JOB) != key(problem)
-
-
-def constant(*layers):
-    made = nn.Sequential(*layers).double()
-    for place, parameter in enumerate(made.parameters()):
-        nn.init.constant_(parameter, 0.25 * (place + 1))
-    return made
-
-
-def recorded_problem(**changes):
-    """Uses no random data and no user code, whose keys depend on the version of Python."""
-    inputs = torch.arange(24, dtype=torch.float64).reshape(6, 4) / 8
-    split = Split(inputs, {"a": inputs[:, 0].clone(), "b": (inputs[:, 1] > 1).double()})
-    tasks = (
-        Task("a", "regression", head=lambda features: constant(nn.Linear(features, 1))),
-        Task("b", error="auroc", class_weights=(1, 2), head=lambda features: constant(nn.Linear(features, 1))),
-    )
-    encoder = constant(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.1))
-    return replace(Problem("recorded", tasks, split, split, split, encoder, recipe=Recipe(lr=0.125)), **changes)
-
-
-RECORDED = {
-    "data": "3b5eff8956761b04",
-    "architecture": "b98d9efd27c9bb30",
-    "plain": "df6800b310067b1e1b1b9b65ce97b68fed02681001192797acbb486cdd00755b",
-    "early": "e52c12728cb13f1fc62299c03a6da5a6b4eac939d66dc168d0bf9d224b5a1552",
-    "measured": "0bfdaf19e1ee13f58e38b85860bba4d34499c934ec1a4046940ee37f91ed530b",
-    "recipe": "d1db06767d234d7f3c1c4994fc85192ac4abfcb4b65155d0664c28d1e33d2b66",
-    "ours": "24d5ea5393a38936ee6afe36208280e86cbe512b5db04ef48e19fb10302a5b5d",
-    "our loss": "96510edd56032b528a1f249bb68acb87151bbca17ac27d84096330c1ba19e7b2",
-    "torch's loss": "3438e177179d995603dbcaff9fa5dea50e21372dfb47922a3fc43be9fa44277f",
-}
-
-
-def recorded():
-    plain = recorded_problem()
-    custom = (Task("a", "custom", loss=rotated_error, head=plain.tasks[0].head), *plain.tasks[1:])
-    other = (Task("a", "custom", loss=nn.functional.l1_loss, error=absolute_error, head=custom[0].head), *custom[1:])
-    job = Job(("a", "b"), 0)
-    return {
-        "data": plain.fingerprint,
-        "architecture": Keys(plain, "cpu").architecture,
-        "plain": Keys(plain, "cpu").of(job),
-        "early": Keys(plain, "cuda:1").of(Job(("b",), 3, "pcgrad", 2.0, 5)),
-        "measured": Keys(plain, "cpu").of_affinity(job, {"every": Every(4), "estimator": "cosine"}),
-        "recipe": Keys(recorded_problem(recipe=Recipe("sgd", amp="bf16", patience=None)), "cpu").of(job),
-        "ours": Keys(recorded_problem(encoder=constant(nn.Linear(4, 3), Residual(nn.Linear(3, 3)))), "cpu").of(job),
-        "our loss": Keys(recorded_problem(tasks=custom), "cpu").of(job),
-        "torch's loss": Keys(recorded_problem(tasks=other), "cpu").of(job),
-    }
-
-
-def test_keys_equal_those_stored_by_existing_runs():
-    """If this fails, every network of every run would be trained again; if that is intended, increase `NUMERICS`."""
-    assert recorded() == RECORDED

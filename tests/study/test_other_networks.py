@@ -140,17 +140,6 @@ def test_auto_recommends_a_tabm_network_and_reports_it_as_such(results: Results,
     assert log["chosen"]["1"]["pool"] == "tabm"
 
 
-@pytest.mark.parametrize("chunks", [3, 5], ids=["after some copies", "after TabM"])
-def test_a_stopped_study_continues_with_the_same_networks(results: Results, tmp_path: Path, chunks: int) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run_study(tmp_path, executor=WatchedExecutor(chunks))
-    found = [
-        [(record.label, record.groups, record.val, record.test, record.networks) for record in one.records]
-        for one in (run_study(tmp_path), results)
-    ]
-    assert found[0] == found[1]
-
-
 def test_saved_and_exported_tabm_networks_give_the_reported_losses(
     results: Results, problem: Problem, tmp_path: Path
 ) -> None:

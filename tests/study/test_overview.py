@@ -1,7 +1,6 @@
 """The overview of a study on records with given changes."""
 
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from verdict_records import APART, TASKS, records, results, together
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
-from tagalong.study import LateNetworks, Learning, Record, RowNoise
+from tagalong.study import Learning, Record, RowNoise
 
 COPIES = (Group("ab", "ab"), Group("ab", "ab", copy=1))
 TAUGHT = (Group("ab", "ab", copy=1, taught=Taught(("x", "y"))),)
@@ -92,19 +91,6 @@ def test_what_was_not_learnt_is_named(a: float, b: float, words: str) -> None:
     text = overview(picked(APART, -0.2), learning=Learning({"a": a, "b": b}))
     assert answer(text, "Learnt?").startswith(words)
     assert ("networks  best way" in text) == (words != "No."), "no table if nothing was learnt"
-
-
-def test_the_overview_fits_on_one_screen(tmp_path: Path) -> None:
-    (tmp_path / "report.html").touch()
-    mixed = (TAUGHT_APART[0], Group("b", "b", taught=Taught(("x", "y", "z"))), Group("ab", "ab"))
-    late = Learning({"a": 1e-9, "b": 0.9}, late={("mtl", None): LateNetworks(2, 3), ("auto", 3): LateNetworks(1, 3)})
-    methods = picked(TAUGHT, -0.1), picked(TAUGHT_APART, -0.2), picked(mixed, -0.3)
-    text = overview(*methods, settings={"spent": SPENT}, learning=late, out=tmp_path)
-    assert len(text.splitlines()) <= 24  # and a line by the command
-    assert max(map(len, text.splitlines()[:-1])) <= 80
-    assert answer(text, "Epochs?").startswith("Too few. 3 of 6 networks")
-    assert answer(text, "Cost").startswith("40 networks trained in 1 min 15 s, as many steps as 25")
-    assert text.splitlines()[-1] == f"Page       {tmp_path / 'report.html'}"
 
 
 @pytest.mark.parametrize(

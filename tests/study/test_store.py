@@ -1,14 +1,11 @@
-import signal
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from study_small import small_problem
 
-from kill_at import FileOperations
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
 from tagalong.study import Cost, Store, StoreError
@@ -121,68 +118,3 @@ def test_a_store_of_an_unknown_version_is_named_and_left_alone(tmp_path):
     with pytest.raises(StoreError, match=rf"{path} must have version \d, found 99"):
         Store(path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "content"),
-    [
-        ("networks", "scores", "{"),
-        ("networks", "definition", "{}"),
-        ("networks", "weights", b"no tensors"),
-        ("networks", "losses", b"no archive"),
-        ("networks", "batch", "[1]"),
-        ("affinities", "affinity", b"no archive"),
-    ],
-)
-def test_a_row_with_strange_content_is_an_error_that_names_the_file(tmp_path, table, column, content):
-    path, job = tmp_path / "run.sqlite", Job(("a", "b"), 0)
-    result = pack_result(fake(job, affinity=Affinity.from_history(np.ones((5, 2, 2)), ["a", "b"])))
-    key = KEYS.of(job)
-    with Store(path) as store:
-        store.add_affinity("measured", key, {"every": 1}, result)
-        store.add({key: (KEYS.definition(job), result)})
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE {table} SET {column} = ?", (content,))
-    with Store(path) as store:
-        readers = {
-            "scores": lambda: store.results([key]),
-            "definition": lambda: store.results([key]),
-            "weights": lambda: store.weights(key),
-            "losses": lambda: store.losses(key),
-            "batch": lambda: store.batch(key),
-            "affinity": lambda: store.affinity("measured"),
-        }
-        with pytest.raises(StoreError, match=f"{path} is damaged"):
-            readers[column]()
-
-
-FOUR = [fake(Job(("a",), seed)) for seed in range(4)]
-
-
-def _write_at_once(path: Path, nth: int | None, total=None) -> None:
-    operations = FileOperations(path.parent, nth)
-    with Store(path) as store:
-        store.add(entries(*FOUR))
-    if total is not None:
-        total.value = operations.number
-
-
-def test_a_kill_while_networks_are_written_stores_all_of_them_or_none(processes, tmp_path):
-    def exit_status(*arguments) -> int:
-        process = processes.Process(target=_write_at_once, args=arguments)
-        process.start()
-        process.join(timeout=100)
-        return process.exitcode
-
-    total, torn = processes.Value("i"), 0
-    assert exit_status(tmp_path / "clean" / "run.sqlite", None, total) == 0
-    for nth in range(total.value, 0, -3):
-        path = tmp_path / str(nth) / "run.sqlite"
-        assert exit_status(path, nth) == -signal.SIGKILL
-        journal = path.with_name("run.sqlite-journal")
-        torn += journal.exists() and any(journal.read_bytes()[:8])  # it is rolled back if its first bytes are there
-        with Store(path) as store:
-            assert len(store) in (0, 4)
-            store.add(entries(*FOUR))
-            assert len(store) == 4
-    assert torn, "half a transaction was in the file"

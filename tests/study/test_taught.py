@@ -1,6 +1,5 @@
 """Networks that others teach, in a study's store: keys, resuming, keeping and restoring."""
 
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from study_small import Students, small_problem
-from watched_executor import WatchedExecutor
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
@@ -18,7 +16,6 @@ from tagalong.study.decisions import _taught_by
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
 from tagalong.study.network_result import NetworkResult
-from tagalong.study.store import Store
 
 TASKS = ("age", "kind")
 
@@ -98,26 +95,6 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
         assert results[job].steps == alone.steps
 
 
-def train_in(folder: Path, problem: Problem, request: list[Job], limit: int | None = None) -> dict[Job, NetworkResult]:
-    with open_runner(problem, folder, device="cpu", executor=WatchedExecutor(limit)) as runner:
-        return runner.networks(request)
-
-
-@pytest.mark.parametrize("chunks", [2, 5], ids=["after a teacher", "after a student"])
-def test_a_killed_study_ends_with_the_same_students(problem: Problem, folder: Path, chunks: int) -> None:
-    teachers, taught = students(problem)
-    request = [*teachers, *taught]
-    expected = train_in(folder / "whole", problem, request)
-    with pytest.raises(KeyboardInterrupt):
-        train_in(folder / "killed", problem, request, chunks)
-    with closing(Store(folder / "killed" / "run.sqlite")) as store:
-        stored = {result.job for result in store.results(map(Keys(problem, "cpu").of, request)).values()}
-    assert len(stored) >= chunks
-    assert bool(stored & set(taught)) == (chunks == 5)
-    found = train_in(folder / "killed", problem, request)
-    assert {job: result.val for job, result in found.items()} == {job: result.val for job, result in expected.items()}
-
-
 def test_students_and_their_teachers_are_kept_and_others_are_restored_bit_for_bit(
     problem: Problem, folder: Path
 ) -> None:
@@ -132,16 +109,6 @@ def test_students_and_their_teachers_are_kept_and_others_are_restored_bit_for_bi
         for job in reversed(results):
             again = runner.weights(results[job].key)
             assert all(torch.equal(again[name], tensor) for name, tensor in before[job].items())
-
-
-def test_chunks_of_students_can_be_sent_to_other_processes(problem: Problem, folder: Path) -> None:
-    teachers, taught = students(problem)
-    found = []
-    for pickled in (False, True):
-        executor = WatchedExecutor(pickled=pickled)
-        with open_runner(problem, folder / str(pickled), device="cpu", executor=executor) as runner:
-            found.append(runner.networks([*teachers, taught[4]])[taught[4]].val)
-    assert found[0] == found[1]
 
 
 def test_groups_say_who_teaches_them_and_are_read_again(problem: Problem, folder: Path) -> None:

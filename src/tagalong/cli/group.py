@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+import numpy as np
 from rich.console import Console
 
 from tagalong.affinity import disclaimer
@@ -62,13 +62,13 @@ def group(
       column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or `{group: {task: value}}`
+    - a square table as JSON: `{tasks, matrix}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
     Examples:
         `tagalong group affinity.csv --budget 3`: at most three networks
-        `tagalong group losses.csv --objective min --compare mine.yaml`: how much worse your own grouping is
+        `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
     """
     from tagalong.group import read_table  # imports scipy, which would slow down `--help`
 
@@ -124,7 +124,11 @@ def _check_option_conflicts(
 
 def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
-    part = table if tasks is None else table.only(tasks)
+    part = table
+    if tasks is not None and table.kind not in ("affinity", "square"):
+        raise InvalidInput("tasks", "requires pairwise scores", str(table))
+    if tasks is not None:
+        part = replace(table, tasks=tuple(tasks), scores=table.scores.only(tasks))
     if average is None:
         return part
     if part.kind != "affinity":
@@ -139,35 +143,38 @@ def _completion_arguments(table: ScoreTable, pairs: bool, allow_single: bool | N
         return {}
     if table.kind in ("results", "candidates"):
         return {"complete": "pairs"}
-    return {"allow_single": table.has_singles if allow_single is None else allow_single}
+    if allow_single is None:
+        allow_single = bool(np.isfinite(np.diag(table.scores.mean)).any())
+    return {"allow_single": allow_single}
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Scores the groups in a file: a saved grouping, a list of groups, or a mapping from names to groups.
-
-    A group is a list of tasks, or an entry with `trains` and `serves`.
-    """
-    from tagalong.group import Group, score_grouping
+    """Scores the groups in a file."""
+    from tagalong.group import score_grouping
 
     if path is None:
         return None
     with name_arguments(groups=str(path)):
-        try:
-            document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # reads names such as `no` as text
-        except yaml.YAMLError as error:
-            raise InvalidInput("groups", f"is not valid YAML or JSON: {error}") from error
-        if isinstance(document, dict):
-            document = document.get("groups", list(document.values()))
-        groups: list[Any] = []
-        for entry in document if isinstance(document, list) else [document]:
-            served = isinstance(entry, dict) and isinstance(entry.get("serves"), list)
-            names = entry.get("trains") if served else entry
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                expected = "each group must be a list of names, or an entry with `trains` and `serves`"
-                raise InvalidInput("`groups`:", expected, repr(entry))
-            groups.append(Group(names, entry["serves"], float(entry.get("cost", 1))) if served else names)
+        groups = _read_groups(path)
         names = ("objective", "allow_single", "cost", "weights", "complete")
         return score_grouping(table.scores, groups, **{name: rules[name] for name in names if name in rules})
+
+
+def _read_groups(path: Path) -> list[Any]:
+    """Reads groups from a JSON file: a saved grouping, a list of lists of tasks, or `{name: [task, …]}`."""
+    from tagalong.group import Grouping
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("groups", f"is not valid JSON: {error}") from error
+    if isinstance(document, dict) and "format" in document:
+        return list(Grouping.from_document(document).groups)
+    groups = list(document.values()) if isinstance(document, dict) else document
+    is_list = isinstance(groups, list) and all(isinstance(group, list) for group in groups)
+    if not is_list or not all(isinstance(task, str) for group in groups for task in group):
+        raise InvalidInput("groups", "must be a saved grouping, or a list of lists of task names", repr(groups))
+    return groups
 
 
 def _selected_budgets(

@@ -178,7 +178,7 @@ TogetherOption = Annotated[
 ]
 CompareOption = Annotated[
     Path | None,
-    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (YAML or JSON)."),
+    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (JSON)."),
 ]
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping to a .json file.")

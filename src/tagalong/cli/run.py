@@ -36,6 +36,7 @@ LOADED_SPELLINGS = {
     "split": "the split",
     "task": "--tasks",
     "seed": "--with seed",
+    "data": "--with data",
     "error": "--errors",
     "kind": "--kinds",
 }

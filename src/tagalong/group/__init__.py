@@ -5,7 +5,6 @@ from tagalong.tabular import TableError as TableError
 from .given_groups import score_grouping as score_grouping
 from .grouping import Group as Group
 from .grouping import Grouping as Grouping
-from .grouping import GroupingFileError as GroupingFileError
 from .grouping import Option as Option
 from .score_files import ScoreTable as ScoreTable
 from .score_files import read_costs as read_costs

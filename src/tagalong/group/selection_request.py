@@ -170,7 +170,7 @@ class SelectionRequest:
 
     def _cost_problems(self, scores: Scores) -> list[InvalidInput]:
         problems = []
-        if self.cost is not None and any(not np.isnan(entry.cost) for entry in scores.candidates or ()):
+        if self.cost is not None and scores.own_costs:
             problems.append(InvalidInput("cost", "cannot be combined with candidates, which have their own costs"))
         by_group = callable(self.cost) or isinstance(self.cost, Mapping)
         if self.cost is not None and not by_group and not is_positive(self.cost):

@@ -38,8 +38,8 @@ def select_final_groups(meter: AffinityMeter | None, budget: int | None) -> Grou
         budget: the maximum number of networks, capped at the number of tasks. If None, no groups are selected.
 
     Returns:
-        The grouping, or None if there is no budget or nothing was measured. It is also None if the selection fails, for
-        example because nothing is known of some task.
+        The grouping, or None if there is no budget, nothing was measured or the selection fails. Tasks without any
+        measured pair are left out with a warning.
     """
     affinity = None if budget is None else final_affinity(meter)
     if budget is None or affinity is None:

@@ -189,6 +189,14 @@ def _check_complete(networks: Networks, file: Path) -> None:
     if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
         expected = f"must include a network that trains all tasks ({', '.join(tasks)}) as a baseline"
         raise TableError(file, expected, "none")
+    # A network that is named after its tasks, such as age+ill, must have a row for each of them.
+    problems: list[InvalidInput] = []
+    for (name, seed), by_task in networks.items():
+        named, trained = set(name.split("+")), set("+".join(by_task).split("+"))
+        if named != trained and named & set("+".join(tasks).split("+")):
+            expected = f"must have a row for each task of network {name} (seed {seed}) and no others"
+            problems.append(TableError(file, expected, f"rows for {', '.join(by_task)}"))
+    raise_problems(problems, TableError)
 
 
 def _make_request(

@@ -84,7 +84,7 @@ class Study:
             raise InvalidInput("keep", f"must be one of {', '.join(map(repr, get_args(Keep)))}", repr(keep))
         if not isinstance(problem, Problem):
             hint = "for networks trained by your own script, use ExternalStudy"
-            raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
+            raise InvalidInput("problem", "must be a Problem", type(problem).__name__, hint)
         if not isinstance(out, (str, os.PathLike)) or not os.fspath(out) or "\0" in os.fspath(out):
             raise InvalidInput("out", "must be a folder", repr(out))
         self.problem, self.out = problem, Path(out)

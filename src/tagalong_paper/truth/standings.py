@@ -75,7 +75,7 @@ def leaderboard(
             returns (gains [source, target], cost).
 
     Raises:
-        ValueError: If a table is unknown or `seeds` is not positive.
+        ValueError: If a table is unknown, a budget exceeds the number of tasks, or `seeds` is not positive.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
@@ -83,11 +83,15 @@ def leaderboard(
         if name not in truth_names():
             hint = did_you_mean(name, truth_names())
             raise InvalidInput("tables", "must be a list of names of truth tables", repr(name), hint)
+    loaded = {name: load_truth(name) for name in (truth_names() if tables is None else tables)}
+    most = max((len(table.tasks) for table in loaded.values()), default=0)
+    for budget in budgets:
+        if not 1 <= budget <= most:
+            raise InvalidInput("budgets", f"must be between 1 and the number of tasks ({most})", repr(budget))
     standings: list[Standing] = []
     own_estimators: dict[str, object] = {point.name: point for point in entry_points(group="tagalong.estimators")}
     own_estimators |= estimators or {}
-    for name in truth_names() if tables is None else tables:
-        table = load_truth(name)
+    for name, table in loaded.items():
         seed_count = min(seeds, table.seeds)
         possible = [budget for budget in budgets if budget <= len(table.tasks)]
         by_estimator: dict[str, list[tuple[Estimate, TruthTable]]] = {}

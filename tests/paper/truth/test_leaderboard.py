@@ -140,7 +140,9 @@ def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:
     np.testing.assert_array_equal(measure_estimate(load_truth("nhanes"), problem, Drop, seed=0).gains, estimate.gains)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("tables", ["nhanse"]), ("tables", "nhanes"), ("seeds", 0)])
+@pytest.mark.parametrize(
+    ("argument", "value"), [("tables", ["nhanse"]), ("tables", "nhanes"), ("budgets", (2, 10)), ("seeds", 0)]
+)
 def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"`{argument}`"):
         leaderboard(**{"tables": ["nhanes"], argument: value})
