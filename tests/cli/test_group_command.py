@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,8 +78,9 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
     rows = [("a", {"a": 1.0}, 0.5), ("a", {"a": 2.0}, 1), ("b", {"b": 1.0}, 0.5), ("ab", {"a": 1.5, "b": 1.5}, 1)]
     candidates = [Candidate({*trains}, values, cost) for trains, values, cost in rows]
     name = write("n.csv", text)
-    for budget in (1, 1.5, 2):
-        assert grouping_of(tagalong, name, "--budget", str(budget)) == select_groups(candidates, budget)
+    for most in (1, 1.5, 2):
+        expected = select_groups(candidates, 2, max_total_cost=most)
+        assert grouping_of(tagalong, name, "--max-total-cost", str(most)) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,7 @@ def test_options_are_passed_to_the_selection(tagalong: Terminal) -> None:
         ("--cost 0.5", {"cost": 0.5}),
         ("--cost half-single --allow-single", {"cost": lambda g: 0.5 if len(g) == 1 else 1, "allow_single": True}),
         ("--cost 0.5+0.1 --max-cost 0.8", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_cost": 0.8}),
+        ("--cost 0.5+0.1 --max-total-cost 2", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_total_cost": 2}),
     ]:
         expected = select_groups(affinity, 3, resamples=0, **options)  # type: ignore[arg-type]
         assert grouping_of(tagalong, "r.json", "--budget", "3", "--resamples", "0", *typed.split()) == expected, typed
@@ -135,8 +138,9 @@ def test_pairs_are_completed_as_hoa_does(tagalong: Terminal) -> None:
         found = grouping_of(tagalong, name, "--budget", "2", "--complete", "pairs")
         assert (found.groups, found.value) == (expected.groups, expected.value)
     # with half-size networks for single tasks
-    expected = select_groups(pairs, 1.5, complete="pairs", cost=lambda group: 0.5 if len(group) == 1 else 1, max_cost=1)
-    typed = (plain, "--cost", "half-single", "--max-cost", "1", "--budget", "1.5", "--complete", "pairs")
+    costs: Any = {"cost": lambda group: 0.5 if len(group) == 1 else 1, "max_cost": 1, "max_total_cost": 1.5}
+    expected = select_groups(pairs, 3, complete="pairs", **costs)
+    typed = (plain, "--cost", "half-single", "--max-cost", "1", "--max-total-cost", "1.5", "--complete", "pairs")
     found = grouping_of(tagalong, *typed)
     assert (found.groups, found.value) == (expected.groups, expected.value)
 

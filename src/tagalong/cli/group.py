@@ -33,6 +33,7 @@ def group(
     budgets: options.BudgetsOption = None,
     cost: options.CostOption = None,
     max_cost: options.MaxCostOption = None,
+    max_total_cost: options.MaxTotalCostOption = None,
     axis: options.AxisOption = options.AxisChoice.source,
     objective: options.ObjectiveOption = options.ObjectiveChoice.max,
     tasks: options.TasksOption = None,
@@ -72,7 +73,7 @@ def group(
     """
     from tagalong.group import read_table  # imports scipy, which would slow down `--help`
 
-    _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
+    _check_option_conflicts(budget, budgets, max_total_cost, compare, bool(explain or together), out)
     arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
@@ -83,6 +84,7 @@ def group(
         "max_size": max_size,
         "cost": costs,
         "max_cost": max_cost,
+        "max_total_cost": max_total_cost,
         "must_link": arguments.parse_links(must_link or [], "must_link"),
         "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
         "weights": arguments.parse_weights(weights or []),
@@ -92,7 +94,9 @@ def group(
         raise InvalidInput("resamples", "requires a saved affinity with its history", f"a {table}")
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     own = _own_grouping(compare, table, rules)
-    wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)
+    wanted = _selected_budgets(budget, budgets, own, len(table.tasks))
+    if own is not None and budget is None and any(group.cost != 1 for group in own.groups):
+        rules["max_total_cost"] = max_total_cost or own.budget
     _check_task_names(explain or [], table)
     answer = _select_groups(file, table, wanted, rules | search, quiet or json)
     if own is not None:
@@ -108,12 +112,17 @@ def group(
 
 
 def _check_option_conflicts(
-    budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
+    budget: float | None,
+    budgets: str | None,
+    max_total_cost: float | None,
+    compare: Path | None,
+    detail: bool,
+    out: Path | None,
 ) -> None:
     """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
-    if budget is None and budgets is None and compare is None:
+    if budget is None and budgets is None and max_total_cost is None and compare is None:
         raise InvalidInput("`budget` or `budgets`", "is required", hint="for example `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
@@ -177,23 +186,13 @@ def _read_groups(path: Path) -> list[Any]:
     return groups
 
 
-def _selected_budgets(
-    budget: float | None, budgets: str | None, own: Grouping | None, table: ScoreTable, costs: bool
-) -> Sequence[float]:
-    """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
+def _selected_budgets(budget: float | None, budgets: str | None, own: Grouping | None, n: int) -> Sequence[float]:
+    """Returns the budgets to select groups for. The default is the number of networks of the user's own grouping."""
     if budgets is not None:
-        if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
-            raise InvalidInput(
-                "`budgets=all`",
-                "cannot be used with costs",
-                hint="list total costs instead, for example `budgets=1,2.5,4`",
-            )
-        return arguments.parse_budgets(budgets, len(table.tasks))
+        return arguments.parse_budgets(budgets, n)
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
-    assert own is not None
-    unit_costs = all(group.cost == 1 for group in own.groups)
-    return [min(own.budget, len(table.tasks)) if unit_costs else own.budget]
+    return [n if own is None else min(len(own.groups), n)]
 
 
 def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
@@ -217,15 +216,15 @@ class _GroupingAnswer:
 
 
 def _select_groups(
-    file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool
+    file: Path, table: ScoreTable, budgets: Sequence[Any], options: dict[str, Any], quiet: bool
 ) -> _GroupingAnswer:
     """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far."""
-    from tagalong.group import select_groups_by_budget
+    from tagalong.group import select_groups
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
             with name_arguments(scores=str(file)):
-                found = select_groups_by_budget(table.scores, budgets, stop=interrupt.received, **options)
+                found = select_groups(table.scores, budgets, stop=interrupt.received, **options)
         except TimeoutError:
             if not interrupt.received():
                 raise

@@ -107,6 +107,16 @@ MaxCostOption = Annotated[
         text="Maximum cost of a single network, e.g. its latency.",
     ),
 ]
+MaxTotalCostOption = Annotated[
+    float | None,
+    make_option(
+        BUDGET,
+        "--max-total-cost",
+        parser=number_option,
+        metavar="NUMBER",
+        text="Maximum sum of the costs of all networks.",
+    ),
+]
 SingleOption = Annotated[
     bool | None,
     make_option(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .selection_problem import Bools, Floats
+from .problem import Bools, Floats
 
 MAX_RANK = 8
 PAIRS_PER_PARAMETER = 2  # tasks need twice as many measured pairs as parameters, or the low-rank term is left out

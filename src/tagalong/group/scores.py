@@ -16,7 +16,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few, is_number
 
 from .completion import Completion, complete_pairs
-from .selection_problem import Floats
+from .problem import Floats
 
 Complete = Literal["pairs"] | None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tagalong.errors import InvalidInput
-from tagalong.group import select_groups_by_budget
+from tagalong.group import select_groups
 
 from ..relative_losses import Subset, relative_losses
 from .method import Choice, Decision, Method
@@ -38,7 +38,7 @@ class Hoa(Method):
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
         runner.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
         table = relative_losses(runner, subsets, seeds, split="val", reference="alone")
-        groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
+        groupings = select_groups(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
 
@@ -81,7 +81,7 @@ class Optimal(Method):
         subsets = self.subsets(runner)
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
         runner.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
-        groupings = select_groups_by_budget(self.table(runner, subsets, seeds), budgets, objective="min")
+        groupings = select_groups(self.table(runner, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
 
