@@ -12,7 +12,7 @@ import typer
 from tagalong.errors import InvalidInput, pluralize
 
 from . import options
-from .arguments import check_exists, check_folder, parse_integer_budgets, parse_methods, parse_pairs
+from .arguments import check_exists, check_folder, parse_budgets, parse_methods, parse_pairs
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
@@ -64,7 +64,7 @@ def plan(
         raise InvalidInput("out", "must end in .csv", repr(str(out)))
     affinities = [_read_affinity(file, axis.value) for file in files]
     tasks = len(affinities[0].tasks)
-    wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
+    wanted = [2, 3] if budgets is None else parse_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
     chosen = None if methods is None else parse_methods(methods)
     with name_arguments(scores=", ".join(map(str, files))):
@@ -160,7 +160,7 @@ def verdict(
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
+        wanted = None if budgets is None else parse_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(
             file,
             budgets=wanted,
