@@ -39,11 +39,22 @@ def partitions(tasks: list[int]) -> Iterator[list[frozenset[int]]]:
 
 
 def best_by_enumeration(
-    networks: list[Network], n: int, budget: float, *, sign: int = 1, must: Iterable[frozenset[int]] = ()
+    networks: list[Network],
+    n: int,
+    budget: float,
+    *,
+    sign: int = 1,
+    must: Iterable[frozenset[int]] = (),
+    most_networks: float = np.inf,
 ) -> float:
-    """Returns the best sum over all partitions into served sets and all networks for each; NaN if none is feasible."""
+    """Returns the best sum over all partitions into served sets and all networks for each; NaN if none is feasible.
+
+    `budget` limits the total cost.
+    """
     best = -np.inf
     for blocks in partitions(list(range(n))):
+        if len(blocks) > most_networks:
+            continue
         if any(0 < len(link & block) < len(link) for link in must for block in blocks):
             continue
         reached = [(0.0, 0.0)]

@@ -8,8 +8,8 @@ import tagalong
 
 NAMES = {
     "tagalong": """
-        __version__ Affinity AffinityMeter ExternalStudy Group Grouping MLP Problem Recipe Results Study Task Verdict
-        select_groups select_groups_by_budget show_versions
+        __version__ Affinity AffinityMeter ExternalStudy Group Grouping GroupingsByBudget MLP Problem Recipe Results
+        Study Task Verdict select_groups show_versions
     """,
     "tagalong.affinity": "Affinity",
     "tagalong.measure": """
@@ -17,7 +17,7 @@ NAMES = {
         estimator_names make_estimator register_estimator
     """,
     "tagalong.group": """
-        Candidate Group Grouping read_costs read_table score_grouping select_groups select_groups_by_budget
+        Candidate Group Grouping GroupingsByBudget read_costs read_table score_grouping select_groups
     """,
     "tagalong.learn": """
         Job Lesson MLP Problem Recipe Split StreamedRows TabM Task mix_rows mix_targets quantile_edges teach train

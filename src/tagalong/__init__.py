@@ -13,8 +13,8 @@ from .affinity import Affinity as Affinity
 if TYPE_CHECKING:
     from .group import Group as Group
     from .group import Grouping as Grouping
+    from .group import GroupingsByBudget as GroupingsByBudget
     from .group import select_groups as select_groups
-    from .group import select_groups_by_budget as select_groups_by_budget
     from .learn import MLP as MLP
     from .learn import Problem as Problem
     from .learn import Recipe as Recipe
@@ -31,6 +31,7 @@ _MODULES = {
     "ExternalStudy": "study",
     "Group": "group",
     "Grouping": "group",
+    "GroupingsByBudget": "group",
     "MLP": "learn",
     "Problem": "learn",
     "Recipe": "learn",
@@ -39,7 +40,6 @@ _MODULES = {
     "Task": "learn",
     "Verdict": "study",
     "select_groups": "group",
-    "select_groups_by_budget": "group",
     "show_versions": "versions",
 }
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "ExternalStudy",
     "Group",
     "Grouping",
+    "GroupingsByBudget",
     "Problem",
     "Recipe",
     "Results",
@@ -57,7 +58,6 @@ __all__ = [
     "Verdict",
     "__version__",
     "select_groups",
-    "select_groups_by_budget",
     "show_versions",
 ]
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,10 +47,6 @@ def grouping_of(tagalong: Terminal, *arguments: str) -> Grouping:
         ("marked.csv", "\ufeff" + SQUARE.replace("\n", "\r\n")),
         ("plain.csv", SQUARE.replace("source", "")),
         ("matrix.json", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
-        (
-            "nested.json",
-            json.dumps({a: {b: MATRIX[i, j] for j, b in enumerate(NAMES) if a != b} for i, a in enumerate(NAMES)}),
-        ),
         ("lying.csv", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
         ("lying.json", SQUARE),
     ],
@@ -70,7 +67,6 @@ def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Termina
     [
         ("wide.csv", RESULTS),
         ("wide.tsv", RESULTS.replace(",", "\t").replace("+", ",")),
-        ("mapping.json", json.dumps({"+".join(group): row for group, row in TABLE.items()})),
     ],
 )
 def test_results_of_groups_are_recognized(tagalong: Terminal, name: str, text: str) -> None:
@@ -82,8 +78,9 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
     rows = [("a", {"a": 1.0}, 0.5), ("a", {"a": 2.0}, 1), ("b", {"b": 1.0}, 0.5), ("ab", {"a": 1.5, "b": 1.5}, 1)]
     candidates = [Candidate({*trains}, values, cost) for trains, values, cost in rows]
     name = write("n.csv", text)
-    for budget in (1, 1.5, 2):
-        assert grouping_of(tagalong, name, "--budget", str(budget)) == select_groups(candidates, budget)
+    for most in (1, 1.5, 2):
+        expected = select_groups(candidates, 2, max_total_cost=most)
+        assert grouping_of(tagalong, name, "--max-total-cost", str(most)) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,6 +117,7 @@ def test_options_are_passed_to_the_selection(tagalong: Terminal) -> None:
         ("--cost 0.5", {"cost": 0.5}),
         ("--cost half-single --allow-single", {"cost": lambda g: 0.5 if len(g) == 1 else 1, "allow_single": True}),
         ("--cost 0.5+0.1 --max-cost 0.8", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_cost": 0.8}),
+        ("--cost 0.5+0.1 --max-total-cost 2", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_total_cost": 2}),
     ]:
         expected = select_groups(affinity, 3, resamples=0, **options)  # type: ignore[arg-type]
         assert grouping_of(tagalong, "r.json", "--budget", "3", "--resamples", "0", *typed.split()) == expected, typed
@@ -140,8 +138,9 @@ def test_pairs_are_completed_as_hoa_does(tagalong: Terminal) -> None:
         found = grouping_of(tagalong, name, "--budget", "2", "--complete", "pairs")
         assert (found.groups, found.value) == (expected.groups, expected.value)
     # with half-size networks for single tasks
-    expected = select_groups(pairs, 1.5, complete="pairs", cost=lambda group: 0.5 if len(group) == 1 else 1, max_cost=1)
-    typed = (plain, "--cost", "half-single", "--max-cost", "1", "--budget", "1.5", "--complete", "pairs")
+    costs: Any = {"cost": lambda group: 0.5 if len(group) == 1 else 1, "max_cost": 1, "max_total_cost": 1.5}
+    expected = select_groups(pairs, 3, complete="pairs", **costs)
+    typed = (plain, "--cost", "half-single", "--max-cost", "1", "--max-total-cost", "1.5", "--complete", "pairs")
     found = grouping_of(tagalong, *typed)
     assert (found.groups, found.value) == (expected.groups, expected.value)
 
@@ -211,14 +210,13 @@ MINE = [["age", "weight", "ill"], ["smoker", "ill"]]
 @pytest.mark.parametrize(
     "text",
     [
-        "- [age, weight, ill]\n- [smoker, ill]\n",
-        "body: [age, weight, ill]\nhabits: [smoker, ill]\n",
-        "- trains: [age, weight, ill]\n  serves: [age, weight]\n- trains: [smoker, ill]\n  serves: [smoker, ill]\n",
-        json.dumps({"groups": MINE}),
+        json.dumps(MINE),
+        json.dumps({"body": MINE[0], "habits": MINE[1]}),
+        score_grouping(AFFINITY, MINE).to_json(),
     ],
 )
 def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, text: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.yaml", text))
+    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text))
     mine, best = score_grouping(AFFINITY, MINE), select_groups(AFFINITY, 2)
     assert json.loads(tagalong(*typed, "--json").out)["comparison"] == {
         "mine": mine.to_document(),
@@ -235,14 +233,15 @@ def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, te
 @pytest.mark.parametrize(
     ("text", "arguments", "named"),
     [
-        ("[[age, height]]", "", "'height'"),
-        ("[[age, weight]]", "", "mine.yaml"),
-        ("[[age], [weight, ill, smoker]]", "", "--allow-single"),
-        ("[[age, weight]", "", "mine.yaml"),
-        ("- {trains: [age], serves: [ill]}", "", "serves"),
-        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare"),
+        ('[["age", "height"]]', "", "'height'"),
+        ('[["age", "weight"]]', "", "mine.json"),
+        ('[["age"], ["weight", "ill", "smoker"]]', "", "--allow-single"),
+        ('[["age", "weight"]', "", "mine.json"),
+        ('[["age", ["weight"]]]', "", "mine.json"),
+        ('{"format": "tagalong-grouping"}', "", "version"),
+        ('[["age", "weight", "ill", "smoker"]]', "--budgets 1,2", "--compare"),
     ],
 )
 def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, named: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.yaml", text), *arguments.split())
+    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text), *arguments.split())
     assert named in tagalong.error_of(*typed, *([] if "--budgets" in arguments else ["--budget", "2"]))

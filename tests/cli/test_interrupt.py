@@ -11,7 +11,7 @@ import pytest
 from terminal import Terminal
 
 from tagalong.affinity import Affinity
-from tagalong.group import Grouping, select_groups_by_budget
+from tagalong.group import Grouping, select_groups
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def ctrl_c_presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 signal.raise_signal(signal.SIGINT)
             return stop()
 
-        return select_groups_by_budget(*arguments, stop=pressed, **options)
+        return select_groups(*arguments, stop=pressed, **options)
 
-    monkeypatch.setattr("tagalong.group.select_groups_by_budget", select)
+    monkeypatch.setattr("tagalong.group.select_groups", select)
     return left
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import typer
 from terminal import Terminal, process
@@ -12,7 +13,7 @@ from tagalong.cli import group_options
 from tagalong.cli.group import group
 from tagalong.cli.messages import spell_options
 from tagalong.cli.run import run
-from tagalong.group.selection_request import SOLVERS
+from tagalong.group.options import SolverName
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 
@@ -97,7 +98,7 @@ def test_common_options_have_the_same_names_in_every_command(tagalong: Terminal)
 
 
 def test_choices_are_those_of_the_library() -> None:
-    assert [choice.value for choice in group_options.SolverChoice] == list(SOLVERS)
+    assert [choice.value for choice in group_options.SolverChoice] == list(get_args(SolverName))
     assert [choice.value for choice in group_options.AverageChoice] == list(AVERAGES)
 
 

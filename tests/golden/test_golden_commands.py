@@ -135,7 +135,7 @@ def test_group(printed: Print, golden: Golden) -> None:
     Affinity.from_matrix(MATRIX, ["a", "b", "c", "d"]).to_csv("square.csv")
     Path("square.csv").write_text(Path("square.csv").read_text().replace("source", "target"))
     several = printed("group", "square.csv", "--budgets", "2-4", "--axis", "target", "--max-size", "3")
-    by_cost = printed("group", "results.csv", "--objective", "min", "--budget", "3.5", "--weights", "a=2")
+    by_cost = printed("group", "results.csv", "--objective", "min", "--max-total-cost", "3.5", "--weights", "a=2")
     documents = {"explained": explained, "several": several, "by cost": by_cost}
     golden("group", numbers_of(documents))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from group_oracle import best_by_enumeration, networks_of
 from published import EXPECTED, OPTIONS, groups_of, optimal_groups, read_affinity
-from tagalong import Affinity, Grouping, select_groups, select_groups_by_budget
+from tagalong import Affinity, Grouping, select_groups
 from tagalong.group import Candidate, score_grouping
 
 Floats = NDArray[np.float64]
@@ -18,7 +18,7 @@ Golden = Callable[..., None]
 
 @pytest.mark.parametrize("problem", EXPECTED)
 def test_published_matrices_give_their_known_optima(problem: str) -> None:
-    groupings = select_groups_by_budget(read_affinity(problem), range(1, 6), **OPTIONS[problem])
+    groupings = select_groups(read_affinity(problem), range(1, 6), **OPTIONS[problem])
     assert [str(budget) for budget in groupings] == list(EXPECTED[problem])
     for budget, grouping in groupings.items():
         expected = EXPECTED[problem][str(budget)]
@@ -61,7 +61,8 @@ def named(tasks: Any) -> frozenset[str]:
 def test_small_instances_equal_brute_force(seed: int) -> None:
     draw = np.random.default_rng(seed)
     n, sign, singles = int(draw.integers(3, 8)), int(draw.choice([1, -1])), bool(draw.integers(2))
-    budget = limit = min(n, int(draw.integers(1, 5)))
+    limit: float = min(n, int(draw.integers(1, 5)))
+    budget = int(limit)
     options: dict[str, Any] = {"objective": "max" if sign == 1 else "min", "allow_single": singles}
     must: list[frozenset[int]] = []
 
@@ -79,7 +80,8 @@ def test_small_instances_equal_brute_force(seed: int) -> None:
         if seed % 5 == 2:
             cost = options["cost"] = lambda group: 1 + 0.5 * len(group)
             options["max_cost"] = 1 + 0.5 * draw.integers(2, n + 1)
-            limit = 2.5 * budget + 1  # of the total cost
+            options["max_total_cost"] = limit = 2.5 * budget + 1
+            budget = n
         networks = networks_of(scores, cost, singles=singles, largest=options.get("max_size"))
         networks = [network for network in networks if network[2] <= options.get("max_cost", n)]
         if seed % 5 >= 3:
@@ -91,9 +93,9 @@ def test_small_instances_equal_brute_force(seed: int) -> None:
     best = best_by_enumeration(networks, n, limit, sign=sign, must=must)
     if np.isnan(best):
         with pytest.raises(ValueError, match=r"budget|cost|link"):
-            select_groups(scores, limit, **options)
+            select_groups(scores, budget, **options)
         return
-    grouping = select_groups(scores, limit, **options)
+    grouping = select_groups(scores, budget, **options)
     assert grouping.value == grouping.bound == pytest.approx(best, abs=1e-9)
     assert grouping.status == "optimal"
     # The groups are allowed, serve every task once, and have the value that is stated.

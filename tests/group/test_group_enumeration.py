@@ -59,7 +59,7 @@ def test_links_and_costs_equal_enumeration(matrix: Floats, data: st.DataObject, 
     must = data.draw(st.lists(subsets_of(n), max_size=1)) if n > 2 else []
     cannot = data.draw(st.lists(subsets_of(n), max_size=1)) if n > 2 else []
     head = data.draw(st.sampled_from([0.25, 0.5, 1.0]))
-    budget = data.draw(st.integers(2, 2 * n))
+    most = data.draw(st.integers(2, 2 * n))
 
     def cost(group: frozenset[Any]) -> float:
         return 1 + head * len(group)
@@ -69,21 +69,22 @@ def test_links_and_costs_equal_enumeration(matrix: Floats, data: st.DataObject, 
         for network in networks_of(matrix, cost, singles=singles)
         if all(len(link & network[0]) < 2 for link in cannot)
     ]
-    best = best_by_enumeration(networks, n, budget, must=must)
+    best = best_by_enumeration(networks, n, most, must=must)
     options: Any = {
         "allow_single": singles,
+        "max_total_cost": most,
         "cost": cost,
         "must_link": list(map(named, must)),
         "cannot_link": list(map(named, cannot)),
     }
     if np.isnan(best):
-        with pytest.raises(ValueError, match="`budget`"):
-            select_groups(matrix, budget, **options)
+        with pytest.raises(ValueError, match="`max_total_cost`"):
+            select_groups(matrix, n, **options)
         return
-    grouping = select_groups(matrix, budget, **options)
+    grouping = select_groups(matrix, n, **options)
     assert_valid(grouping, n)
     assert grouping.value == pytest.approx(best, abs=1e-7)
-    assert sum(group.cost for group in grouping.groups) <= budget + 1e-9
+    assert sum(group.cost for group in grouping.groups) <= most + 1e-9
     assert all(group.cost == cost(group.trains) for group in grouping.groups)
     assert all(len(named(link) & group.trains) < 2 for link in cannot for group in grouping.groups)
     assert all(len({grouping.served_by(task) for task in named(link)}) == 1 for link in must)
@@ -101,15 +102,17 @@ def test_lists_of_candidates_equal_enumeration(data: st.DataObject, n: int, obje
         Candidate(named(trains), {str(task): value for task, value in score.items()}, cost)
         for trains, score, cost in networks
     ]
-    budget = data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.5]))
-    if all(candidate.cost == 1 for candidate in candidates):
-        budget = min(int(budget), n)
-    best = best_by_enumeration(networks, n, budget, sign=1 if objective == "max" else -1)
+    most, budget = data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.5])), data.draw(st.integers(1, n))
+    sign = 1 if objective == "max" else -1
+    best = best_by_enumeration(networks, n, most, sign=sign, most_networks=budget)
     for solver in ("exact", "milp"):
-        grouping = select_groups(candidates, budget, objective=objective, solver=solver, allow_single=True)
+        options: Any = {"objective": objective, "solver": solver, "allow_single": True, "max_total_cost": most}
+        grouping = select_groups(candidates, budget, **options)
         assert_valid(grouping, n)
+        assert grouping.status == "optimal"
         assert grouping.value == pytest.approx(best, abs=1e-7)
-        assert sum(group.cost for group in grouping.groups) <= budget + 1e-9
+        assert len(grouping.groups) <= budget
+        assert sum(group.cost for group in grouping.groups) <= most + 1e-9
 
 
 @given(matrix=matrices(), data=st.data(), singles=st.booleans(), objective=st.sampled_from(["max", "min"]))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, score_grouping, select_groups, select_groups_by_budget
+from tagalong.group import Candidate, score_grouping, select_groups
 
 MATRIX = np.arange(9.0).reshape(3, 3)
 GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
@@ -31,7 +31,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ({("a", "b"): {"c": 1.0}}, "'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"\{a, b\}"),
         ({("a", "b"): {"a": 1.0}}, "'b'"),
-        ({("a", "b"): {"a": np.nan, "b": 1.0}}, "'a'.*nan"),
+        ({("a", "b"): {"a": np.nan, "b": 1.0}}, "nan for 'a'"),
         ([Candidate({"a"}, {"a": 1.0}), 3], "int"),
     ],
 )
@@ -45,7 +45,7 @@ def test_scores_are_checked(scores: Any, part: str) -> None:
     [
         (("ab", {}), "`trains`"),
         (({"a"}, {"b": 1.0}), "'b'"),
-        (({"a"}, {"a": np.inf}), r"'a'.*inf"),
+        (({"a"}, {"a": np.inf}), "inf for 'a'"),
         (({"a"}, {"a": 1.0}, 0), r"\{a\}.*0"),
     ],
 )
@@ -57,16 +57,15 @@ def test_candidates_are_checked(arguments: Any, part: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        *(("budget", value) for value in (0, 4, 1.5, np.nan, "3", True, None, 10**400)),
-        ("objective", "maximum"), ("solver", "magic"), ("complete", "triples"), ("allow_single", np.ones(2)),
+        *(("budget", value) for value in (0, 4, 1.5, np.nan, "3", True, 10**400, [], "23", [2, 9])),
+        ("objective", "maximum"), ("solver", "magic"), ("complete", "triples"),
         ("max_size", 0), ("max_size", 2.5), ("time_limit", -1), ("time_limit", "x"), ("seed", -1), ("resamples", -1),
         ("weights", {"9": 1.0}), ("weights", {"1": -1.0}), ("weights", {"1": "2"}), ("weights", [1, 2, 3]),
         ("must_link", ["01"]), ("must_link", "01"), ("must_link", None), ("must_link", [3]),
-        ("cannot_link", [("0", "x")]), ("cannot_link", 3), ("cannot_link", [(["0"], "1")]),
-        ("max_cost", 1),  # without `cost`
+        ("cannot_link", [("0", "x")]), ("cannot_link", 3),
+        ("max_cost", 1), ("max_total_cost", 1),  # without `cost`
         ("cost", -1), ("cost", {2: 1, 3: "x"}), ("cost", {("0", "1"): 1, ("1", "0"): 2}), ("cost", {"01": 1}),
-        *(("cost", lambda tasks, value=value: value) for value in (0, -2, np.nan, np.inf, None, True, "1", [1])),
-        ("cost", lambda tasks: {}["x"]),
+        *(("cost", lambda tasks, value=value: value) for value in (0, -2, np.nan, np.inf, None, True, "1")),
     ],
 )  # fmt: skip
 def test_options_are_checked(argument: str, value: Any) -> None:
@@ -74,21 +73,15 @@ def test_options_are_checked(argument: str, value: Any) -> None:
         select_groups(MATRIX, **({"budget": 2} | {argument: value}))
 
 
-def test_several_budgets_are_checked() -> None:
-    for budgets in ([], 3, None, "23", [2, 9]):
-        with pytest.raises(ValueError, match=r"`budgets?`"):
-            select_groups_by_budget(MATRIX, budgets)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("options", "part"),
     [
         ({"budget": 1, "max_size": 2}, "budget is 2"),
         ({"budget": 1, "cannot_link": [("0", "1")]}, "budget is 2"),
-        ({"budget": 2.5, "cost": len}, "budget is 3"),
-        ({"budget": 1, "cost": 2.5}, r"budget is 2\.5"),
-        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost`.*2"),
-        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost`.*2"),
+        ({"cost": len, "max_total_cost": 2.5}, "`max_total_cost` of 2.5"),
+        ({"cost": 2.5, "max_total_cost": 1}, "`max_total_cost` of 1"),
+        ({"cost": len, "max_cost": 1.5}, "`max_cost`"),
+        ({"cost": 2, "max_cost": 1}, "`max_cost`"),
         ({"max_size": 1}, "`max_size`"),
         ({"must_link": [("0", "1"), ("1", "2")], "max_size": 2}, "`max_size`"),
         ({"must_link": [("0", "1")], "cannot_link": [("0", "1")]}, "`must_link`"),
@@ -99,19 +92,11 @@ def test_the_error_for_impossible_constraints_names_what_is_possible(options: An
         select_groups(MATRIX, **({"budget": 2} | options))
 
 
-def test_one_error_lists_all_problems() -> None:
-    with pytest.raises(ValueError, match="several problems") as error:
-        select_groups(GAPS, 7, objective="best", must_link=[("0", "y")], weights={"z": 1.0})
-    text = str(error.value)
-    assert all(word in text for word in ("`budget`", "`objective`", "`must_link`", "`weights`", "`scores`"))
-
-
 @pytest.mark.parametrize(
     ("solver", "n", "options"),
     [
         ("exact", 17, {}),
         ("exact", 15, {"cannot_link": [("0", "1")]}),
-        ("milp", 11, {}),
         ("search", 5, {"cannot_link": [("0", "1")]}),
     ],
 )

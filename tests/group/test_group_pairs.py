@@ -74,9 +74,9 @@ def test_a_table_is_completed_with_costs(n: int, data: st.DataObject, sign: int)
     objective: Any = "max" if sign == 1 else "min"
     if np.isnan(best_by_enumeration(allowed, n, budget, sign=sign)):
         with pytest.raises(ValueError, match=r"no grouping .* can serve all tasks"):
-            select_groups(named(singles | pairs), budget, objective=objective, **options)
+            select_groups(named(singles | pairs), n, objective=objective, max_total_cost=budget, **options)
         return
-    found = select_groups(named(singles | pairs), budget, objective=objective, **options)
+    found = select_groups(named(singles | pairs), n, objective=objective, max_total_cost=budget, **options)
     assert_best(found, allowed, n, budget, sign)
     del options["max_cost"]
     again = score_grouping(named(singles | pairs), found.groups, objective=objective, **options)

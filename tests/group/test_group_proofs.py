@@ -7,7 +7,7 @@ import pytest
 
 from group_oracle import Floats, assert_valid, score_of
 from tagalong.affinity import Affinity
-from tagalong.group import select_groups, select_groups_by_budget
+from tagalong.group import select_groups
 
 
 def random_matrix(n: int, seed: int) -> Floats:
@@ -83,7 +83,7 @@ def test_tight_packings_are_found_and_impossible_ones_raise_an_error(solver: Any
 
 def test_solving_budgets_together_equals_solving_them_one_by_one() -> None:
     matrix = random_matrix(9, 5)
-    together = select_groups_by_budget(matrix, range(1, 10))
+    together = select_groups(matrix, range(1, 10))
     assert together == {budget: select_groups(matrix, budget) for budget in range(1, 10)}
     values = [grouping.value for grouping in together.values()]
     assert values == sorted(values)

@@ -73,7 +73,8 @@ def test_networks_of_several_sizes_compete() -> None:
         Candidate({"a"}, {"a": 4.0}, cost=0.5),
     ]
     assert select_groups(candidates, 1).value == 6.0
-    half = select_groups(candidates, 1.5)
+    assert select_groups(candidates, 2, max_total_cost=1).value == 6.0
+    half = select_groups(candidates, 2, max_total_cost=1.5)
     assert half.value == 7.0
     assert sorted(group.cost for group in half.groups) == [0.5, 1.0]
     assert half.per_task == {"a": 4.0, "b": 3.0}
@@ -96,28 +97,28 @@ def test_many_tasks_with_few_candidates_are_solved() -> None:
 
 def test_a_cost_by_number_by_size_by_group_and_by_callable_agree() -> None:
     plain = select_groups(MATRIX, 3).value
-    assert select_groups(MATRIX, 7.5, cost=2.5).value == plain
-    assert select_groups(MATRIX, 7.5, cost=dict.fromkeys(range(2, 6), 2.5)).value == pytest.approx(plain)
-    assert select_groups(MATRIX, 7.5, cost=lambda tasks: 2.5).value == pytest.approx(plain)
+    for cost in (2.5, dict.fromkeys(range(2, 6), 2.5), lambda tasks: 2.5):
+        assert select_groups(MATRIX, 5, cost=cost, max_total_cost=7.5).value == pytest.approx(plain)
+        assert select_groups(MATRIX, 3, cost=cost).value == pytest.approx(plain)
     only = {frozenset("01234"): 1.0, frozenset("01"): 1.0}
-    assert {group.trains for group in select_groups(MATRIX, 9, cost=only).groups} <= set(only)
+    assert {group.trains for group in select_groups(MATRIX, 5, cost=only).groups} <= set(only)
 
 
 def test_a_latency_limits_each_network() -> None:
-    grouping = select_groups(MATRIX, 9, cost=lambda tasks: 1 + 0.5 * len(tasks), max_cost=2)
+    grouping = select_groups(MATRIX, 5, cost=lambda tasks: 1 + 0.5 * len(tasks), max_cost=2)
     assert all(len(group.trains) == 2 for group in grouping.groups)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
-def test_costs_in_any_unit_and_overlarge_budgets_are_accepted(unit: float) -> None:
+def test_costs_in_any_unit_and_large_limits_are_accepted(unit: float) -> None:
     def cost(tasks: frozenset[str]) -> float:
         return unit * (1 + 0.25 * len(tasks))
 
     expected = select_groups(MATRIX, 5)
-    grouping = select_groups(MATRIX, 1e6 * unit, cost=cost)
+    grouping = select_groups(MATRIX, 5, cost=cost, max_total_cost=1e6 * unit)
     assert grouping.solver == "exact"
     assert grouping.value == pytest.approx(expected.value)
-    assert select_groups(MATRIX, 3 * unit, cost=cost).value < grouping.value
+    assert select_groups(MATRIX, 5, cost=cost, max_total_cost=3 * unit).value < grouping.value
 
 
 @pytest.mark.parametrize("solver", ["exact", "milp", "search"])

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from tagalong import AffinityMeter
 from tagalong.affinity import Affinity
-from tagalong.group import Grouping, select_groups, select_groups_by_budget
+from tagalong.group import Grouping, select_groups
 
 PAIRS = np.kron(np.eye(2), np.ones((2, 2)))
 
@@ -75,7 +75,7 @@ def test_stability_is_the_same_for_the_same_seed_and_survives_json() -> None:
 
 
 def test_budgets_share_the_resamples() -> None:
-    groupings = select_groups_by_budget(affinity(2.0), [1, 2, 3], resamples=20)
+    groupings = select_groups(affinity(2.0), [1, 2, 3], resamples=20)
     assert groupings[1].stability == 1.0
     assert groupings[2] == select_groups(affinity(2.0), 2, resamples=20)
 

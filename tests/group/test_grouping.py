@@ -10,7 +10,8 @@ import pytest
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
-from tagalong.group import Group, Grouping, GroupingFileError, select_groups
+from tagalong.files import DocumentError
+from tagalong.group import Group, Grouping, select_groups
 
 MATRIX = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
 
@@ -96,5 +97,5 @@ def test_a_grouping_survives_json(solver: str) -> None:
     ],
 )
 def test_damaged_texts_are_rejected(text: str, message: str) -> None:
-    with pytest.raises(GroupingFileError, match=message):
+    with pytest.raises(DocumentError, match=message):
         Grouping.from_json(text)

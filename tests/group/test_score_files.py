@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, ScoreTable, TableError, read_costs, read_table, select_groups
+from tagalong.group import Candidate, TableError, read_costs, read_table, select_groups
 
 NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=6)
 
@@ -41,7 +41,6 @@ def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
     assert table.kind == "affinity"
     np.testing.assert_array_equal(table.scores.history, affinity.history)
     assert str(table) == "affinity of 3 tasks over 9 measured steps, row helps column"
-    assert table.only(["c", "a"]).scores.tasks == ("c", "a")
 
 
 def test_a_task_may_be_called_group(tmp_path: Path) -> None:
@@ -82,13 +81,6 @@ def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
     table = read_table(path)
     assert table.scores[frozenset("ab")] == {"a": 3.0}
     assert select_groups(table.scores, 2).value == 5
-
-
-def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
-    both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
-    assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
-    with pytest.raises(ValueError, match=r"`tasks`.*'b'"):
-        both.only(["b"])
 
 
 def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:

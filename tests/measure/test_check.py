@@ -106,7 +106,7 @@ def test_check_keeps_only_the_gradients_of_scheduled_tasks() -> None:
 def test_check_reports_every_unsuitable_closure() -> None:
     model, closures = task_closures()
     meter = AffinityMeter(model, lr=0.1, every=RoundRobin(1, targets=1))
-    with pytest.raises(ClosureError, match=r"(?s)`b`.*`d`"):
+    with pytest.raises(ClosureError, match=r"(?s)'b'.*'d'"):
         meter.check({**closures, "b": lambda: torch.ones(2), "d": lambda: 0.5})
     with pytest.raises(ValueError, match="`held_out`"):
         meter.check(closures, dict)

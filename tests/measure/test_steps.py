@@ -403,7 +403,7 @@ def test_unsuitable_optimizers_are_refused() -> None:
     weights = list(encoder.parameters())
     for kind in dense_optimizers():
         if "differentiable" in kind.__init__.__annotations__:
-            with pytest.raises(InvalidInput, match=rf"`optimizer` \({kind.__name__}\) has differentiable=True"):
+            with pytest.raises(ValueError, match=rf"`optimizer` \({kind.__name__}\) has differentiable=True"):
                 AffinityMeter(encoder, kind(weights, differentiable=True))  # type: ignore[call-arg]
     unsuitable: list[tuple[Any, str]] = [
         (LBFGS(weights), "LBFGS"),
@@ -414,9 +414,9 @@ def test_unsuitable_optimizers_are_refused() -> None:
         ([SGD([encoder.bias], lr=0.1), LBFGS([encoder.weight])], "LBFGS"),
     ]
     for optimizer, part in unsuitable:
-        with pytest.raises(InvalidInput, match=f"`optimizer`.*{part}"):
+        with pytest.raises(ValueError, match=f"`optimizer`.*{part}"):
             AffinityMeter(encoder, optimizer)
-    with pytest.raises(InvalidInput, match="`per_lr`"):
+    with pytest.raises(ValueError, match="`per_lr`"):
         AffinityMeter(encoder, GlobalCount(weights), per_lr=True)
     # A head may be in two optimizers.
     AffinityMeter(encoder, (o for o in (SGD([*weights, head.bias], lr=0.1), Adam([head.bias]))))

@@ -216,7 +216,7 @@ def test_missing_labels_and_missing_closures_are_skipped() -> None:
         ({"b": 3.0}, r"'b'.*function"),
         ({1: lambda: torch.ones(())}, "string"),
         ({"b": None}, "only one task"),
-        ({"b": lambda: torch.ones(2)}, "has shape"),
+        ({"b": lambda: torch.ones(2)}, "shape"),
     ],
 )
 def test_unsuitable_closures_are_explained(closures: Any, part: str) -> None:

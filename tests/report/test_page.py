@@ -14,7 +14,7 @@ from browser_page import HOSTILE
 from fake_run import make_run, make_taught_run
 
 from tagalong import Affinity
-from tagalong.group import select_groups_by_budget
+from tagalong.group import select_groups
 from tagalong.report import write_report
 from tagalong.report.page.document import to_script_json
 from tagalong.report.style import format_percent
@@ -184,9 +184,9 @@ def test_budgets_of_many_tasks_are_solved_together_and_those_of_hundreds_are_lim
 
     def counted(scores: Any, budgets: list[int], **options: Any) -> Any:
         solved.append(budgets)
-        return select_groups_by_budget(scores, budgets, **options | {"solver": "search", "time_limit": 0.5})
+        return select_groups(scores, budgets, **options | {"solver": "search", "time_limit": 0.5})
 
-    monkeypatch.setattr("tagalong.study.finished_run.select_groups_by_budget", counted)
+    monkeypatch.setattr("tagalong.study.finished_run.select_groups", counted)
     run = read_run(tmp_path)
     budgets = run.all_budgets()
     assert (budgets[2], run.shown_budget(budgets)) == (run.groupings[2], 3)

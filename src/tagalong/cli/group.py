@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+import numpy as np
 from rich.console import Console
 
 from tagalong.affinity import disclaimer
@@ -33,6 +33,7 @@ def group(
     budgets: options.BudgetsOption = None,
     cost: options.CostOption = None,
     max_cost: options.MaxCostOption = None,
+    max_total_cost: options.MaxTotalCostOption = None,
     axis: options.AxisOption = options.AxisChoice.source,
     objective: options.ObjectiveOption = options.ObjectiveChoice.max,
     tasks: options.TasksOption = None,
@@ -62,17 +63,17 @@ def group(
       column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - the same data as JSON: `{tasks, matrix}`, `{source: {target: value}}` or `{group: {task: value}}`
+    - a square table as JSON: `{tasks, matrix}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
     Examples:
         `tagalong group affinity.csv --budget 3`: at most three networks
-        `tagalong group losses.csv --objective min --compare mine.yaml`: how much worse your own grouping is
+        `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
     """
     from tagalong.group import read_table  # imports scipy, which would slow down `--help`
 
-    _check_option_conflicts(budget, budgets, compare, bool(explain or together), out)
+    _check_option_conflicts(budget, budgets, max_total_cost, compare, bool(explain or together), out)
     arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
@@ -83,6 +84,7 @@ def group(
         "max_size": max_size,
         "cost": costs,
         "max_cost": max_cost,
+        "max_total_cost": max_total_cost,
         "must_link": arguments.parse_links(must_link or [], "must_link"),
         "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
         "weights": arguments.parse_weights(weights or []),
@@ -92,7 +94,9 @@ def group(
         raise InvalidInput("resamples", "requires a saved affinity with its history", f"a {table}")
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     own = _own_grouping(compare, table, rules)
-    wanted = _selected_budgets(budget, budgets, own, table, costs=cost is not None)
+    wanted = _selected_budgets(budget, budgets, own, len(table.tasks))
+    if own is not None and budget is None and any(group.cost != 1 for group in own.groups):
+        rules["max_total_cost"] = max_total_cost or own.budget
     _check_task_names(explain or [], table)
     answer = _select_groups(file, table, wanted, rules | search, quiet or json)
     if own is not None:
@@ -108,12 +112,17 @@ def group(
 
 
 def _check_option_conflicts(
-    budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
+    budget: float | None,
+    budgets: str | None,
+    max_total_cost: float | None,
+    compare: Path | None,
+    detail: bool,
+    out: Path | None,
 ) -> None:
     """Rejects conflicting options before reading any file."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
-    if budget is None and budgets is None and compare is None:
+    if budget is None and budgets is None and max_total_cost is None and compare is None:
         raise InvalidInput("`budget` or `budgets`", "is required", hint="for example `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
         options = "`compare`, `explain` and `together`"
@@ -124,7 +133,11 @@ def _check_option_conflicts(
 
 def _restrict_table(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Restricts the scores to the given tasks, and changes how they are averaged if requested."""
-    part = table if tasks is None else table.only(tasks)
+    part = table
+    if tasks is not None and table.kind not in ("affinity", "square"):
+        raise InvalidInput("tasks", "requires pairwise scores", str(table))
+    if tasks is not None:
+        part = replace(table, tasks=tuple(tasks), scores=table.scores.only(tasks))
     if average is None:
         return part
     if part.kind != "affinity":
@@ -139,54 +152,47 @@ def _completion_arguments(table: ScoreTable, pairs: bool, allow_single: bool | N
         return {}
     if table.kind in ("results", "candidates"):
         return {"complete": "pairs"}
-    return {"allow_single": table.has_singles if allow_single is None else allow_single}
+    if allow_single is None:
+        allow_single = bool(np.isfinite(np.diag(table.scores.mean)).any())
+    return {"allow_single": allow_single}
 
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """Scores the groups in a file: a saved grouping, a list of groups, or a mapping from names to groups.
-
-    A group is a list of tasks, or an entry with `trains` and `serves`.
-    """
-    from tagalong.group import Group, score_grouping
+    """Scores the groups in a file."""
+    from tagalong.group import score_grouping
 
     if path is None:
         return None
     with name_arguments(groups=str(path)):
-        try:
-            document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # reads names such as `no` as text
-        except yaml.YAMLError as error:
-            raise InvalidInput("groups", f"is not valid YAML or JSON: {error}") from error
-        if isinstance(document, dict):
-            document = document.get("groups", list(document.values()))
-        groups: list[Any] = []
-        for entry in document if isinstance(document, list) else [document]:
-            served = isinstance(entry, dict) and isinstance(entry.get("serves"), list)
-            names = entry.get("trains") if served else entry
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                expected = "each group must be a list of names, or an entry with `trains` and `serves`"
-                raise InvalidInput("`groups`:", expected, repr(entry))
-            groups.append(Group(names, entry["serves"], float(entry.get("cost", 1))) if served else names)
+        groups = _read_groups(path)
         names = ("objective", "allow_single", "cost", "weights", "complete")
         return score_grouping(table.scores, groups, **{name: rules[name] for name in names if name in rules})
 
 
-def _selected_budgets(
-    budget: float | None, budgets: str | None, own: Grouping | None, table: ScoreTable, costs: bool
-) -> Sequence[float]:
-    """Returns the budgets to select groups for. The default is the cost of the user's own grouping."""
+def _read_groups(path: Path) -> list[Any]:
+    """Reads groups from a JSON file: a saved grouping, a list of lists of tasks, or `{name: [task, …]}`."""
+    from tagalong.group import Grouping
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("groups", f"is not valid JSON: {error}") from error
+    if isinstance(document, dict) and "format" in document:
+        return list(Grouping.from_document(document).groups)
+    groups = list(document.values()) if isinstance(document, dict) else document
+    is_list = isinstance(groups, list) and all(isinstance(group, list) for group in groups)
+    if not is_list or not all(isinstance(task, str) for group in groups for task in group):
+        raise InvalidInput("groups", "must be a saved grouping, or a list of lists of task names", repr(groups))
+    return groups
+
+
+def _selected_budgets(budget: float | None, budgets: str | None, own: Grouping | None, n: int) -> Sequence[float]:
+    """Returns the budgets to select groups for. The default is the number of networks of the user's own grouping."""
     if budgets is not None:
-        if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
-            raise InvalidInput(
-                "`budgets=all`",
-                "cannot be used with costs",
-                hint="list total costs instead, for example `budgets=1,2.5,4`",
-            )
-        return arguments.parse_budgets(budgets, len(table.tasks))
+        return arguments.parse_budgets(budgets, n)
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
-    assert own is not None
-    unit_costs = all(group.cost == 1 for group in own.groups)
-    return [min(own.budget, len(table.tasks)) if unit_costs else own.budget]
+    return [n if own is None else min(len(own.groups), n)]
 
 
 def _check_task_names(names: Sequence[str], table: ScoreTable) -> None:
@@ -210,15 +216,15 @@ class _GroupingAnswer:
 
 
 def _select_groups(
-    file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool
+    file: Path, table: ScoreTable, budgets: Sequence[Any], options: dict[str, Any], quiet: bool
 ) -> _GroupingAnswer:
     """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far."""
-    from tagalong.group import select_groups_by_budget
+    from tagalong.group import select_groups
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
             with name_arguments(scores=str(file)):
-                found = select_groups_by_budget(table.scores, budgets, stop=interrupt.received, **options)
+                found = select_groups(table.scores, budgets, stop=interrupt.received, **options)
         except TimeoutError:
             if not interrupt.received():
                 raise

@@ -107,6 +107,16 @@ MaxCostOption = Annotated[
         text="Maximum cost of a single network, e.g. its latency.",
     ),
 ]
+MaxTotalCostOption = Annotated[
+    float | None,
+    make_option(
+        BUDGET,
+        "--max-total-cost",
+        parser=number_option,
+        metavar="NUMBER",
+        text="Maximum sum of the costs of all networks.",
+    ),
+]
 SingleOption = Annotated[
     bool | None,
     make_option(
@@ -178,7 +188,7 @@ TogetherOption = Annotated[
 ]
 CompareOption = Annotated[
     Path | None,
-    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (YAML or JSON)."),
+    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with your own grouping (JSON)."),
 ]
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping to a .json file.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .selection_problem import Bools, Floats
+from .problem import Bools, Floats
 
 MAX_RANK = 8
 PAIRS_PER_PARAMETER = 2  # tasks need twice as many measured pairs as parameters, or the low-rank term is left out
@@ -43,12 +43,6 @@ class Completion:
     predicted: Bools
     _fit: _Fit
 
-    @property
-    def unmeasured(self) -> float:
-        """The fraction of pairs that have been predicted."""
-        n = len(self.matrix)
-        return float(self.predicted.sum() / (n * (n - 1)))
-
     def draw(self, matrix: Floats, random: np.random.Generator) -> Floats:
         """Returns a copy of a table in which predicted pairs are drawn from their distribution.
 
@@ -75,8 +69,8 @@ def complete_pairs(matrix: Floats) -> Completion | None:
         >>> nan = float("nan")
         >>> table = np.array([[0, 1, 2, 3], [2, 0, 3, nan], [3, nan, 0, 5], [4, 4, 5, 0]])
         >>> completion = complete_pairs(table)
-        >>> completion.matrix[[1, 2], [3, 1]].round(3).tolist(), round(completion.unmeasured, 3)
-        ([4.0, 3.0], 0.167)
+        >>> completion.matrix[[1, 2], [3, 1]].round(3).tolist()
+        [4.0, 3.0]
     """
     pairs = ~np.eye(len(matrix), dtype=bool)
     measured, predicted = pairs & np.isfinite(matrix), pairs & np.isnan(matrix)

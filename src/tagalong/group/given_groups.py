@@ -10,8 +10,8 @@ import numpy as np
 from tagalong.errors import InvalidInput
 
 from .grouping import Group, Grouping, Option
+from .options import Cost, SelectionRequest
 from .scores import Candidate, Complete, Scores, group_name, read_scores
-from .selection_request import Cost, SelectionRequest
 
 
 def score_grouping(
@@ -50,7 +50,7 @@ def score_grouping(
         10.0
     """
     read = read_scores(scores, complete)
-    request = SelectionRequest((1,), objective, allow_single, cost=cost, weights=weights)
+    request = SelectionRequest(objective, allow_single, cost=cost, weights=weights)
     request.check(read)
     tasks, sign = read.tasks, request.sign
     groups = list(groups)
@@ -67,7 +67,7 @@ def score_grouping(
         chosen = max(able, key=lambda row: sign * networks[row].values[task])
         serves[chosen].add(task)
     served_values = {task: networks[row].values[task] for row, served in enumerate(serves) for task in served}
-    value = _total(served_values, read, request)
+    value = request.total(served_values)
 
     # In no grouping is a task better than in its best network or with its best partner.
     best = dict.fromkeys(tasks, -np.inf)
@@ -86,7 +86,7 @@ def score_grouping(
     return Grouping(
         groups=tuple(Group(network.trains, serves[row], network.cost) for row, network in enumerate(networks)),
         value=value,
-        bound=sign * max(_total(best, read, request), sign * value),
+        bound=sign * max(request.total(best), sign * value),
         status="feasible",
         per_task={task: served_values[task] for task in tasks},
         budget=sum(network.cost for network in networks),
@@ -112,7 +112,7 @@ def _look_up(group: Group | Iterable[str], scores: Scores, request: SelectionReq
             listed,
             key=lambda entry: (
                 entry.cost == stated_cost,
-                request.sign * _total(entry.values, scores, request),
+                request.sign * request.total(entry.values),
                 -entry.cost,
             ),
         )
@@ -123,7 +123,3 @@ def _look_up(group: Group | Iterable[str], scores: Scores, request: SelectionReq
     if not network.values or np.isnan(cost):
         raise InvalidInput("groups", "must have a result in `scores` and an entry in `cost`", group_name(trains))
     return Candidate(trains, network.values, cost)
-
-
-def _total(values: Mapping[str, float], scores: Scores, request: SelectionRequest) -> float:
-    return sum((request.weights or {}).get(task, 1.0) * values[task] for task in scores.tasks if task in values)

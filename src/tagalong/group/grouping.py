@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tagalong.errors import InvalidInput, first_few, pluralize
-from tagalong.files import DocumentError, check_document, document_text, parse_document, report_damage
+from tagalong.files import check_document, document_text, json_safe, parse_document, report_damage
 from tagalong.rendering import TextTable, tag
 
 from .solvers import MAX_TIES
@@ -18,10 +18,6 @@ FORMAT = "tagalong-grouping"
 VERSION = 1
 SAVE_AGAIN_HINT = "save the grouping again"
 NETWORK_TITLES = {"tabm": "TabM"}
-
-
-class GroupingFileError(DocumentError):
-    """Raised if text or a file does not contain a valid grouping."""
 
 
 @dataclass(frozen=True, init=False)
@@ -272,21 +268,15 @@ class Grouping:
     def to_document(self) -> dict[str, Any]:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        for name in ("value", "bound", "status", "budget", "objective", "solver"):
-            document[name] = getattr(self, name)
-        document["groups"] = [group.to_document() for group in self.groups]
-        document["per_task"] = dict(self.per_task)
-        document["ties"] = [[group.to_document() for group in tie] for tie in self.ties]
+        for name in ("value", "bound", "status", "budget", "objective", "solver", "groups", "per_task", "ties"):
+            document[name] = json_safe(getattr(self, name))
         document["options"] = {
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
         }
-        if self.resampled is not None:
-            document["resampled"] = asdict(self.resampled)
-        if self.unmeasured:
-            document["unmeasured"] = self.unmeasured
-        if self.unplaced:
-            document["unplaced"] = list(self.unplaced)
+        for name in ("resampled", "unmeasured", "unplaced"):
+            if getattr(self, name):
+                document[name] = json_safe(getattr(self, name))
         return document
 
     @staticmethod
@@ -294,8 +284,8 @@ class Grouping:
         """Reads a dictionary created by `to_document`."""
         from tagalong.documents import build  # pydantic is loaded only where documents enter
 
-        checked = check_document(document, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
-        with report_damage("the grouping", GroupingFileError, SAVE_AGAIN_HINT):
+        checked = check_document(document, "a grouping", FORMAT, VERSION, hint=SAVE_AGAIN_HINT)
+        with report_damage("the grouping", hint=SAVE_AGAIN_HINT):
             grouping = build(Grouping, checked)
             served = sorted(task for group in grouping.groups for task in group.serves)
             if not served or served != sorted(grouping.per_task):
@@ -316,8 +306,7 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        checked = parse_document(text, "a grouping", FORMAT, VERSION, GroupingFileError, SAVE_AGAIN_HINT)
-        return Grouping.from_document(checked)
+        return Grouping.from_document(parse_document(text, "a grouping", FORMAT, VERSION, hint=SAVE_AGAIN_HINT))
 
 
 def _join_names(tasks: Iterable[str]) -> str:

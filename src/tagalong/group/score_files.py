@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,8 +22,6 @@ from .scores import Candidate
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP_COLUMNS = ("group", "groups", "trains", "network", "networks")  # possible names of the column of groups
-COST_COLUMN = "cost"
 NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
 Axis = Literal["source", "target"]
 
@@ -45,33 +43,10 @@ class ScoreTable:
     scores: Any
     axis: Axis = "source"
 
-    @property
-    def has_singles(self) -> bool:
-        """Whether a square table has values on the diagonal, which may be single-task results."""
-        return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
-
-    def only(self, tasks: Iterable[str]) -> ScoreTable:
-        """Returns the part of the table that involves only the given tasks."""
-        names = tuple(tasks)
-        unknown = [repr(task) for task in names if task not in self.tasks]
-        if unknown or len(set(names)) < len(names):
-            expected = f"must contain known tasks, each once ({', '.join(map(repr, self.tasks))})"
-            raise InvalidInput("tasks", expected, ", ".join(unknown or names))
-        if isinstance(self.scores, Affinity):
-            return replace(self, tasks=names, scores=self.scores.only(names))
-        scores: Any = [entry for entry in self.scores if isinstance(entry, Candidate) and entry.trains <= set(names)]
-        if isinstance(self.scores, Mapping):
-            scores = {group: values for group, values in self.scores.items() if group <= set(names)}
-        if not scores:
-            raise InvalidInput("tasks", "must include all tasks of at least one group", ", ".join(map(repr, names)))
-        return replace(self, tasks=names, scores=scores)
-
     def __str__(self) -> str:
         tasks = pluralize(len(self.tasks), "task")
-        if self.kind == "candidates":
-            return f"{pluralize(len(self.scores), 'network')} with their costs for {tasks}"
-        if self.kind == "results":
-            return f"results of {pluralize(len(self.scores), 'group')} of {tasks}"
+        if not isinstance(self.scores, Affinity):
+            return f"results of {pluralize(len(self.scores), 'network')} for {tasks}"
         name = "affinity" if self.kind == "affinity" else "square table"
         steps = f" over {pluralize(len(self.scores.steps), 'measured step')}" if len(self.scores.steps) else ""
         direction = "row helps column" if self.axis == "source" else "column helps row"
@@ -83,10 +58,9 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
 
     Args:
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
-            JSON of the form `{tasks, matrix}` or `{source: {target: value}}`, or a square table with task names in the
-            first row and the first column. Tables may be in any format supported by `Problem.from_table`. Group results
-            are a table with a column `group` and one column per task, or JSON of the form `{group: {task: value}}`. If
-            the table has a column `cost`, its rows are read as candidates.
+            JSON of the form `{tasks, matrix}`, or a square table with task names in the first row and the first column.
+            Tables may be in any format supported by `Problem.from_table`. Group results are a table with a column
+            `group` and one column per task. If there is also a column `cost`, its rows are read as candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
 
     Raises:
@@ -99,7 +73,7 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
         ...     _ = path.write_text("group,age,ill\\nage,0.9,\\nill,,0.8\\nage+ill,0.95,0.7\\n")
         ...     table = read_table(path)
         >>> print(table)
-        results of 3 groups of 2 tasks
+        results of 3 networks for 2 tasks
         >>> table.scores[frozenset({"age", "ill"})]
         {'age': 0.95, 'ill': 0.7}
     """
@@ -131,54 +105,37 @@ def _from_document(document: Any, path: Path, axis: Axis) -> ScoreTable:
         except (TypeError, ValueError) as error:
             raise TableError(f"{path}:", str(error).replace("`", "")) from None
         return ScoreTable("square", affinity.tasks, affinity, axis)
-    if not document or not isinstance(document, dict) or not all(isinstance(row, dict) for row in document.values()):
-        expected = "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or {group: {task: value}}"
-        raise TableError(path, expected, "something else")
-    columns: dict[str, list[str]] = {"group": list(document)}
-    for name in dict.fromkeys(name for row in document.values() for name in row):
-        columns[name] = ["" if row.get(name) is None else str(row[name]) for row in document.values()]
-    return _from_table(tabular.read_table(columns, str(path), as_text=True), axis)
+    raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
 
 
 def _from_table(table: pd.DataFrame, axis: Axis) -> ScoreTable:
     header, place = list(table.columns), table.attrs["place"]
-    group_column = next((name for name in header if name.lower() in GROUP_COLUMNS), None)
     # If a square table has a task called "group", there is also a row with that name.
-    if group_column is None or set(table.iloc[:, 0]) == set(header[1:]):
+    if "group" not in header or set(table.iloc[:, 0]) == set(header[1:]):
         matrix, tasks = square_matrix(table, axis)
         return ScoreTable("square", tasks, Affinity.from_matrix(matrix, tasks, axis), axis)
 
     # Each row has the results of one network.
-    cost_column = next((name for name in header if name.lower() == COST_COLUMN), None)
-    columns = [name for name in header if name not in (group_column, cost_column)]
-    if "" in columns:
-        raise TableError(place, "must contain a name for every column", "an empty cell")
+    columns = [name for name in header if name not in ("group", "cost")]
     problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, columns if cost_column is None else [*columns, cost_column], problems)
+    numbers = parse_numbers(table, [name for name in header if name != "group"], problems)
     raise_problems(problems, TableError)
-    candidates: list[Candidate] = []
-    groups: set[frozenset[str]] = set()
-    for (line, cell), row in zip(table[group_column].items(), numbers.to_dict("records"), strict=True):
-        where = f"{place}, line {line}"
-        trains = group_names(cell, columns)
-        if trains is None:
-            expected = f"must contain task names ({', '.join(map(repr, columns))}) joined by +"
-            raise TableError(where, expected, repr(cell))
-        if cost_column is None and trains in groups:
-            raise TableError(where, "repeats a group", repr(cell), "average its results, or add a column of costs")
-        groups.add(trains)
+    candidates = []
+    for (line, cell), row in zip(table["group"].items(), numbers.to_dict("records"), strict=True):
+        trains, cost = group_names(cell, columns), row.get("cost", 1.0)
+        if trains is None or math.isnan(cost):
+            expected = f"must have a cost and task names ({', '.join(map(repr, columns))}) joined by +"
+            raise TableError(f"{place}, line {line}", expected, repr(cell))
         values = {task: row[task] for task in columns if not math.isnan(row[task])}
-        cost = 1.0 if cost_column is None else row[cost_column]
-        if not is_positive(cost):
-            raise TableError(where, "must have a positive cost", str(cost))
-        try:
-            candidates.append(Candidate(trains, values, cost))
-        except InvalidInput as error:
-            raise TableError(where, str(error)) from None
-    tasks = tuple(name for name in columns if name in frozenset().union(*groups))
-    if cost_column is not None:
+        candidates.append(Candidate(trains, values, cost))
+    tasks = tuple(name for name in columns if any(name in entry.trains for entry in candidates))
+    if "cost" in header:
         return ScoreTable("candidates", tasks, candidates)
-    return ScoreTable("results", tasks, {entry.trains: dict(entry.values) for entry in candidates})
+    results = {entry.trains: dict(entry.values) for entry in candidates}
+    if len(results) < len(candidates):
+        hint = "average repeated results, or add a column of costs"
+        raise TableError(place, "must list each group only once", f"{len(candidates) - len(results)} repeated", hint)
+    return ScoreTable("results", tasks, results)
 
 
 def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[frozenset[str] | int, float]:
@@ -203,10 +160,10 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[fro
         True
     """
     table = tabular.read_table(path, as_text=True)
-    if list(table.columns) != ["group", COST_COLUMN]:
+    if list(table.columns) != ["group", "cost"]:
         raise TableError(path, "must have the columns 'group' and 'cost'", ", ".join(map(repr, table.columns)))
     problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, [COST_COLUMN], problems)[COST_COLUMN]
+    numbers = parse_numbers(table, ["cost"], problems)["cost"]
     raise_problems(problems, TableError)
     costs: dict[frozenset[str] | int, float] = {}
     for group, cost in zip(table["group"], numbers.tolist(), strict=True):

@@ -16,7 +16,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few, is_number
 
 from .completion import Completion, complete_pairs
-from .selection_problem import Floats
+from .problem import Floats
 
 Complete = Literal["pairs"] | None
 
@@ -45,15 +45,14 @@ class Candidate:
         if isinstance(trains, str):
             raise InvalidInput("trains", "must be a collection of names", f"the string {trains!r}")
         self.__dict__.update(trains=frozenset(trains), values=dict(values), cost=cost)
-        name = group_name(self.trains)
-        if not self.trains >= self.values.keys():
-            others = ", ".join(sorted(map(repr, values.keys() - self.trains)))
-            raise InvalidInput(f"the results of {name}", "must be of tasks that it trains", others)
-        for task, value in values.items():
-            if not is_number(value):
-                raise InvalidInput(f"the result of {task!r} in {name}", "must be a finite number", repr(value))
+        invalid = [task for task, value in values.items() if task not in self.trains or not is_number(value)]
+        if invalid:
+            found = f"{values[invalid[0]]} for {invalid[0]!r}"
+            raise InvalidInput(
+                f"the results of {group_name(trains)}", "must be finite, and of tasks that it trains", found
+            )
         if cost <= 0 or cost == math.inf:
-            raise InvalidInput(f"the cost of {name}", "must be a positive number", repr(cost))
+            raise InvalidInput(f"the cost of {group_name(trains)}", "must be a positive number", repr(cost))
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,13 @@ class Scores:
     @property
     def unmeasured(self) -> float:
         """The fraction of pairs whose score was predicted because they were never measured."""
-        return 0.0 if self.completion is None else self.completion.unmeasured
+        n = len(self.tasks)
+        return 0.0 if self.completion is None else float(self.completion.predicted.sum() / (n * (n - 1)))
+
+    @property
+    def own_costs(self) -> bool:
+        """Whether the networks are listed with their costs, so that the `cost` option does not apply."""
+        return any(not math.isnan(entry.cost) for entry in self.candidates or ())
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
         """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
@@ -197,10 +202,10 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
 
     Given results of groups of three or more tasks take precedence over the means over their pairs.
     """
-    for group, values in results.items():
-        if not isinstance(group, (frozenset, tuple)) or not isinstance(values, Mapping):
-            expected = "must map groups (frozensets or tuples of names) to results {task: value}"
-            raise InvalidInput("scores", expected, f"{values!r} for {group!r}")
+    if not all(isinstance(group, (frozenset, tuple)) for group in results):
+        raise InvalidInput("scores", "must have frozensets or tuples of names as keys", repr(list(results)))
+    if not all(isinstance(values, Mapping) for values in results.values()):
+        raise InvalidInput("scores", "must map each group to its results {task: value}", repr(results))
     if not results or len({frozenset(group) for group in results}) < len(results):
         found = ", ".join(map(group_name, results)) or "none"
         raise InvalidInput("scores", "must contain at least one group, and each only once", found)

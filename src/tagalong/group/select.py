@@ -6,47 +6,42 @@ Scores and options are checked and converted to a numerical problem. Its solutio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import repeat
-from typing import Any, Literal
+from itertools import pairwise, repeat
+from typing import Any, Unpack, overload
 
 import numpy as np
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, is_positive_integer
 
+from .build import build_problem
+from .by_budget import GroupingsByBudget
 from .grouping import Group, Grouping, Option
-from .infeasible import explain_infeasible
-from .problem_building import ScaledProblem, build_problem
-from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, tasks_in_mask
-from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
-from .solvers import choose_solver
+from .options import SelectionOptions, SelectionRequest
+from .problem import Floats, Limits, NetworkChoice, SelectionProblem, Solution
+from .scores import Scores, read_scores
+from .solvers import DEFAULT_SECONDS, can_solve_exactly, solve, solve_exact
 from .stability import Served, stability
 
+MAX_BUDGETS = 16  # numbers of networks if no budget is given
 RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 
 
+@overload
+def select_groups(scores: Any, budget: int, **options: Unpack[SelectionOptions]) -> Grouping: ...
+
+
+@overload
 def select_groups(
-    scores: Any,
-    budget: float,
-    *,
-    objective: Literal["max", "min"] = "max",
-    allow_single: bool | None = None,
-    max_size: int | None = None,
-    cost: Cost | None = None,
-    max_cost: float | None = None,
-    must_link: Iterable[Iterable[str]] = (),
-    cannot_link: Iterable[Iterable[str]] = (),
-    weights: Mapping[str, float] | None = None,
-    complete: Complete = None,
-    place_unmeasured: bool = False,
-    solver: SolverName = "auto",
-    time_limit: float | None = None,
-    seed: int = 0,
-    resamples: int | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Grouping:
+    scores: Any, budget: Iterable[int] | None = None, **options: Unpack[SelectionOptions]
+) -> GroupingsByBudget: ...
+
+
+def select_groups(
+    scores: Any, budget: int | Iterable[int] | None = None, **options: Unpack[SelectionOptions]
+) -> Grouping | GroupingsByBudget:
     """Chooses up to `budget` networks to train. Each task is served by one of them.
 
     A network may also be trained on tasks that it does not serve, if they help the others. The score of a task in a
@@ -65,8 +60,8 @@ def select_groups(
             `{frozenset: {task: value}}`, or a list of `Candidate` objects. In an affinity or a square table, pairs that
             were never measured are NaN. They are predicted from the measured pairs, and `Grouping.unmeasured` is their
             fraction.
-        budget: the maximum number of networks. If networks have costs (see `cost`), this is the maximum total cost
-            instead.
+        budget: the maximum number of networks, or several such numbers. By default, every number up to the number of
+            tasks, but at most 16.
         objective: "max" if larger scores are better, or "min" for losses.
         allow_single: whether a network may be trained on a single task, with the diagonal as its score. By default,
             this is allowed for held-out affinities, if the self-affinity of every task was measured, and for tables
@@ -76,10 +71,11 @@ def select_groups(
             or numbers of tasks to costs. Networks that are not in the mapping cannot be chosen. Candidates have their
             own costs.
         max_cost: the maximum cost of a single network, for example to limit latency.
+        max_total_cost: the maximum sum of the costs of all networks.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, `max_cost` or a
-            cost that depends on the group, problems with more than 14 tasks are solved by a search over promising
-            groups. The result has a valid bound but is never proven optimal.
+        cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, or limits on costs
+            that depend on the group, only promising groups are considered for more than 14 tasks. The result has a
+            valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
             pairs. Given values take precedence.
@@ -87,7 +83,8 @@ def select_groups(
             they are left out with a warning (`Grouping.unplaced`).
         solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
             "auto".
-        time_limit: the time limit in seconds, after which the best grouping found so far is returned.
+        time_limit: the time limit in seconds, after which the best grouping found so far is returned. Defaults to 10
+            seconds for "milp" and "search".
         seed: the random seed for the search and the resamples.
         resamples: the number of resamples used to assess how stable the groups are, if `scores` is an affinity with a
             history or standard errors (`Affinity.bootstrap`), or if some pairs were never measured. In each resample,
@@ -97,10 +94,10 @@ def select_groups(
             selection ends as if `time_limit` had passed.
 
     Returns:
-        The grouping. For multiple budgets, see `select_groups_by_budget`.
+        The grouping, or the grouping for each number of networks if `budget` is not a single number.
 
     Raises:
-        ValueError: If the input is invalid. The message lists every problem.
+        ValueError: If the input is invalid.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -110,257 +107,180 @@ def select_groups(
               1  0, 1                  10
               2  2       0              1
     """
-    groupings = select_groups_by_budget(
-        scores,
-        (budget,),
-        objective=objective,
-        allow_single=allow_single,
-        max_size=max_size,
-        cost=cost,
-        max_cost=max_cost,
-        must_link=must_link,
-        cannot_link=cannot_link,
-        weights=weights,
-        complete=complete,
-        place_unmeasured=place_unmeasured,
-        solver=solver,
-        time_limit=time_limit,
-        seed=seed,
-        resamples=resamples,
-        stop=stop,
-    )
-    (grouping,) = groupings.values()
-    return grouping
+    request = SelectionRequest(**options)
+    known_scores = read_scores(scores, request.complete, request.place_unmeasured)
+    request.check(known_scores)
+    budgets = _read_budgets(budget, len(known_scores.tasks))
+    deadline = time.monotonic() + (request.time_limit or np.inf)
+    limits = Limits(deadline, request.seed, stop=request.stop)
+    problem = build_problem(known_scores, request, max(budgets))
+    solver, solutions = solve(problem, budgets, request.solver, limits)
+    if budget is None and any(solutions):  # numbers of networks that are too small are left out
+        budgets = [k for k, solution in zip(budgets, solutions, strict=True) if solution is not None]
+    groupings = {}
+    for k, solution in zip(budgets, filter(None, solutions) if budget is None else solutions, strict=True):
+        if solution is None:
+            raise _explain_infeasible(problem, request, k)
+        groupings[k] = _to_grouping(known_scores, request, problem, solution, k, solver)
 
-
-def select_groups_by_budget(
-    scores: Any,
-    budgets: Iterable[float],
-    *,
-    objective: Literal["max", "min"] = "max",
-    allow_single: bool | None = None,
-    max_size: int | None = None,
-    cost: Cost | None = None,
-    max_cost: float | None = None,
-    must_link: Iterable[Iterable[str]] = (),
-    cannot_link: Iterable[Iterable[str]] = (),
-    weights: Mapping[str, float] | None = None,
-    complete: Complete = None,
-    place_unmeasured: bool = False,
-    solver: SolverName = "auto",
-    time_limit: float | None = None,
-    seed: int = 0,
-    resamples: int | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> dict[float, Grouping]:
-    """Chooses the networks to train for several budgets at once.
-
-    This is faster than calling `select_groups` repeatedly.
-
-    Args:
-        scores: the scores. See `select_groups` for details on all arguments.
-        budgets: the maximum numbers of networks, or the maximum total costs.
-        objective: "max" or "min".
-        allow_single: whether a network may be trained on a single task.
-        max_size: the maximum number of tasks per network.
-        cost: the cost of a network as a function of its tasks.
-        max_cost: the maximum cost of a single network.
-        must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks that must not be trained in the same network.
-        weights: the weight of each task in the sum.
-        complete: how to fill in the results of larger groups that a table of results lacks.
-        place_unmeasured: whether to place tasks without any measured pair.
-        solver: the name of the solver.
-        time_limit: the time limit in seconds, for all budgets together.
-        seed: the random seed.
-        resamples: the number of bootstrap resamples. All budgets use the same resamples.
-        stop: a function that ends the selection early by returning True.
-
-    Returns:
-        A grouping for each budget.
-
-    Raises:
-        ValueError: If the input is invalid. The message lists every problem.
-
-    Example:
-        >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])
-        >>> {budget: grouping.value for budget, grouping in groupings.items()}
-        {1: 5.5, 2: 11.0}
-    """
-    request = SelectionRequest(
-        budgets=read_budgets(budgets),
-        objective=objective,
-        allow_single=allow_single,
-        max_size=max_size,
-        cost=cost,
-        max_cost=max_cost,
-        must_link=read_links(must_link),
-        cannot_link=read_links(cannot_link),
-        weights=weights,
-        solver=solver,
-        time_limit=time_limit,
-        seed=seed,
-        resamples=resamples,
-        stop=stop,
-    )
-    read = read_scores(scores, complete, place_unmeasured)
-    request.check(read)
-    groupings = _solve_request(read, request)
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
-    if affinity is not None or read.completion is not None:
-        groupings = _add_stability(affinity, read, request, groupings)
-    return dict(zip(request.budgets, groupings, strict=True))
+    gains: dict[int, float] = {}
+    errors: dict[int, float] = {}
+    if affinity is not None or known_scores.completion is not None:
+        groupings, gains, errors = _resample(affinity, known_scores, request, groupings)
+    if not isinstance(budget, Iterable) and budget is not None:
+        return groupings[budgets[0]]
+    if not gains:
+        totals = [request.sign * grouping.value for grouping in groupings.values()]
+        gains = {k: after - before for k, (before, after) in zip(budgets[1:], pairwise(totals), strict=True)}
+    return GroupingsByBudget(groupings, gains, errors)
 
 
-def _solve_request(scores: Scores, request: SelectionRequest) -> list[Grouping]:
-    deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
-    scaled = build_problem(scores, request)
-    name, solutions = _solve_scaled_problem(scaled, request, Limits(deadline, request.seed, stop=request.stop))
-    return [
-        _to_grouping(scores, request, scaled, solution, budget, name)
-        for solution, budget in zip(solutions, request.budgets, strict=True)
-    ]
+def _read_budgets(budget: Any, n: int) -> list[int]:
+    if budget is None:
+        return list(range(1, min(n, MAX_BUDGETS) + 1))
+    several = isinstance(budget, Iterable) and not isinstance(budget, str)
+    budgets = list(budget) if several else [budget]
+    if not budgets:
+        raise InvalidInput("budget", "must contain at least one number of networks", "none")
+    for networks in budgets:
+        if not is_positive_integer(networks):
+            hint = "limit costs with `max_total_cost`"
+            raise InvalidInput("budget", "must be a positive integer (the number of networks)", repr(networks), hint)
+        if networks > n:
+            raise InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(networks))
+    return [int(networks) for networks in budgets]
 
 
-def _solve_scaled_problem(
-    scaled_problem: ScaledProblem, request: SelectionRequest, limits: Limits
-) -> tuple[str, list[Solution]]:
-    try:
-        if min(scaled_problem.budgets) <= 0 or (
-            not scaled_problem.problem.serves_all and scaled_problem.problem.relaxed is None
-        ):
-            raise InfeasibleError
-        name, solver = choose_solver(request.solver, scaled_problem.problem, scaled_problem.budgets)
-        return name, solver(scaled_problem.problem, scaled_problem.budgets, limits)
-    except InfeasibleError:
-        raise explain_infeasible(scaled_problem, request, min(request.budgets)) from None
+def _explain_infeasible(problem: SelectionProblem, request: SelectionRequest, budget: int) -> InvalidInput:
+    """Returns an error that suggests the smallest feasible budget, if it can be computed."""
+    limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
+    hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost` and `allow_single`"
+    # If all scores are equal, the solution with the fewest networks is the best.
+    if problem.scores is not None:
+        problem = replace(problem, scores=np.where(np.isfinite(problem.scores), 0.0, problem.scores))
+    if problem.networks is not None:
+        values = np.where(np.isfinite(problem.networks.values), 0.0, problem.networks.values)
+        problem = replace(problem, networks=replace(problem.networks, values=values))
+    if can_solve_exactly(problem, problem.n):
+        (fewest,) = solve_exact(problem, [problem.n], Limits())
+        if fewest is not None and len(fewest.choices) <= problem.max_networks:
+            hint = f"the smallest feasible budget is {len(fewest.choices)}"
+    return InvalidInput(
+        f"no grouping with a `budget` of {budget}{limit}", "can serve all tasks under these constraints", hint=hint
+    )
 
 
 def _to_grouping(
-    scores: Scores,
-    request: SelectionRequest,
-    scaled_problem: ScaledProblem,
-    solution: Solution,
-    budget: float,
-    solver: str,
+    scores: Scores, request: SelectionRequest, problem: SelectionProblem, solution: Solution, budget: int, solver: str
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
-    groups = _make_groups(scores, request, scaled_problem, solution.choices)
+    tasks, networks = scores.tasks, problem.networks
+
+    def to_group(choice: NetworkChoice) -> Group:
+        trains = frozenset(tasks[i] for i in choice.trains)
+        cost = request.cost_of(trains)
+        if networks is not None and scores.candidates is not None:
+            cost = float(networks.cost[choice.row])
+        return Group(trains, (tasks[i] for i in choice.serves), cost)
+
+    def score_of(task: str, choice: NetworkChoice, trains: frozenset[str]) -> float:
+        if scores.candidates is not None and networks is not None:
+            return float(scores.candidates[networks.candidates[choice.row]].values.get(task, np.nan))
+        return scores.score_of(task, trains)
+
+    groups = tuple(map(to_group, solution.choices))
     per_task = {
-        task: _task_score(scores, scaled_problem, task, choice)
-        for choice in solution.choices
-        for task in _task_names(scores, choice.serves)
+        task: score_of(task, choice, group.trains)
+        for choice, group in zip(solution.choices, groups, strict=True)
+        for task in group.serves
     }
-    value = scaled_problem.scaling.to_scores(
-        sum(scaled_problem.scaling.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
-    )
-    bound = (
-        value
-        if solution.proven
-        else scaled_problem.sign
-        * max(scaled_problem.sign * value, scaled_problem.sign * scaled_problem.to_scores(solution.bound))
-    )
+    per_task = {task: float(np.nan_to_num(per_task[task])) for task in tasks}  # a single task may have no score
+    value = request.total(per_task)
+    bound = value if solution.proven else request.sign * max(request.sign * value, problem.scale * solution.bound)
+
+    # The score that each task has or would have in each network, best first.
+    options: dict[str, tuple[Option, ...]] = {}
+    for task in tasks:
+        scored = {}
+        for choice, group in zip(solution.choices, groups, strict=True):
+            trains = group.trains if scores.candidates is not None else group.trains | {task}
+            scored[trains] = float(score_of(task, choice, trains))
+        finite = [Option(trains, score) for trains, score in scored.items() if np.isfinite(score)]
+        options[task] = tuple(sorted(finite, key=lambda option: (-request.sign * option.score, sorted(option.trains))))
     return Grouping(
         groups=groups,
         value=value,
         bound=bound,
         status="optimal" if solution.proven else "feasible",
-        per_task={task: per_task[task] for task in scores.tasks},
-        budget=float(budget) if budget != int(budget) else int(budget),
+        per_task=per_task,
+        budget=budget,
         objective=request.objective,
         solver=solver,
-        ties=tuple(tuple(sorted(_make_groups(scores, request, scaled_problem, tie))) for tie in solution.ties),
-        options={task: _scored_options(scores, scaled_problem, solution, task) for task in scores.tasks},
+        ties=tuple(tuple(sorted(map(to_group, tie))) for tie in solution.ties),
+        options=options,
         unmeasured=scores.unmeasured,
         unplaced=scores.unplaced,
     )
 
 
-def _make_groups(
-    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choices: Sequence[NetworkChoice]
-) -> tuple[Group, ...]:
-    return tuple(
-        Group(
-            _task_names(scores, choice.trains),
-            _task_names(scores, choice.serves),
-            _network_cost(scores, request, scaled_problem, choice),
-        )
-        for choice in choices
-    )
+def _resample(
+    affinity: Affinity | None, scores: Scores, request: SelectionRequest, groupings: dict[int, Grouping]
+) -> tuple[dict[int, Grouping], dict[int, float], dict[int, float]]:
+    """Repeats the selection on resampled scores.
 
-
-def _network_cost(
-    scores: Scores, request: SelectionRequest, scaled_problem: ScaledProblem, choice: NetworkChoice
-) -> float:
-    if scaled_problem.problem.networks is not None and scaled_problem.problem.more is None:
-        return float(scaled_problem.problem.networks.cost[choice.row])
-    return request.cost_of(_task_names(scores, choice.trains))
-
-
-def _task_names(scores: Scores, bit_mask: int) -> frozenset[str]:
-    return frozenset(scores.tasks[i] for i in tasks_in_mask(bit_mask))
-
-
-def _task_score(scores: Scores, scaled_problem: ScaledProblem, task: str, choice: NetworkChoice) -> float:
-    if scores.candidates is not None and scaled_problem.rows is not None:
-        return float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
-    score = scores.score_of(task, _task_names(scores, choice.trains))
-    return 0.0 if np.isnan(score) else score  # a single task whose score is unknown
-
-
-def _scored_options(scores: Scores, scaled_problem: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
-    """Returns the task's score in each chosen network, best first.
-
-    Networks that do not include the task are scored as if it were added, unless networks are listed as candidates.
-    """
-    options = {}
-    for choice in solution.choices:
-        trains = _task_names(scores, choice.trains)
-        if scores.candidates is None:
-            options[trains | {task}] = scores.score_of(task, trains | {task})
-        elif scaled_problem.rows is not None and task in scores.candidates[scaled_problem.rows[choice.row]].values:
-            options[trains] = float(scores.candidates[scaled_problem.rows[choice.row]].values[task])
-    known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
-    return tuple(sorted(known, key=lambda option: (-scaled_problem.sign * option.score, sorted(option.trains))))
-
-
-def _add_stability(
-    affinity: Affinity | None, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
-) -> list[Grouping]:
-    """Adds the stability of each grouping, which is computed by repeating the selection on resampled scores."""
-    n = len(scores.tasks)
-    number = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
-    number = number if request.resamples is None else request.resamples
-    if not number:
-        return groupings
-    quick = replace(request, solver="auto" if n <= RESAMPLES_BY_TASKS[0][0] else "search", time_limit=None)
-    others: list[list[Served]] = [[] for _ in groupings]
-    for resampled in _resample_scores(affinity, scores, number, request.seed):
-        if request.stop is not None and request.stop():
-            break
-        scaled = build_problem(resampled, quick)
-        options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
-        _, solutions = _solve_scaled_problem(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
-        for found, solution in zip(others, solutions, strict=True):
-            found.append(frozenset(_task_names(scores, choice.serves) for choice in solution.choices))
-    if not others[0]:
-        return groupings
-    return [
-        replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), found))
-        for grouping, found in zip(groupings, others, strict=True)
-    ]
-
-
-def _resample_scores(affinity: Affinity | None, scores: Scores, number: int, seed: int) -> Iterator[Scores]:
-    """Yields resampled scores: of the affinity if its errors are known, and of the predictions for unmeasured pairs.
-
-    Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
+    Returns:
+        The groupings with their stability, the gain of each further network, and its standard error.
     """
     assert scores.matrix is not None
-    random = np.random.default_rng([1, seed])  # independent of the bootstrap
+    tasks, n, budgets = scores.tasks, len(scores.tasks), list(groupings)
+    number = request.resamples
+    if number is None:
+        number = next((count for most, count in RESAMPLES_BY_TASKS if n <= most), 0)
+    random = np.random.default_rng([1, request.seed])  # independent of the bootstrap
     matrices: Iterable[Floats] = repeat(scores.matrix, number)
-    if affinity is not None:
-        matrices = affinity.only(scores.tasks).bootstrap(number, seed)
+    if affinity is not None and number:
+        matrices = affinity.only(scores.tasks).bootstrap(number, request.seed)
+    limits = Limits(time.monotonic() + DEFAULT_SECONDS, request.seed, stop=request.stop)
+    quick = replace(limits, deadline=np.inf, kicks=3)
+    served: list[list[Served]] = [[] for _ in budgets]
+    resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
     for matrix in matrices:
-        kept = np.where(np.isfinite(matrix), matrix, scores.matrix)
-        yield replace(scores, matrix=kept if scores.completion is None else scores.completion.draw(kept, random))
+        if limits.should_stop:
+            break
+        # Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
+        matrix = np.where(np.isfinite(matrix), matrix, scores.matrix)
+        if scores.completion is not None:
+            matrix = scores.completion.draw(matrix, random)
+        resampled = replace(scores, matrix=matrix)
+        problem = build_problem(resampled, request, max(budgets))
+        solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
+        _, solutions = solve(problem, budgets, solver, quick)
+        groups = [
+            [Group((tasks[i] for i in trains), (tasks[i] for i in serves)) for trains, serves, _ in solution.choices]
+            for solution in solutions
+            if solution is not None
+        ]
+        for sets, chosen in zip(served, groups, strict=True):
+            sets.append(frozenset(group.serves for group in chosen))
+        if len(budgets) > 1:
+            # Groups fit the errors of the scores from which they were chosen. So those chosen with errors in one
+            # direction are scored with the same errors in the opposite direction.
+            mirrored = replace(scores, matrix=2 * scores.matrix - matrix)
+            mirrored_totals.append([_total(mirrored, request, chosen) for chosen in groups])
+            resampled_totals.append([_total(resampled, request, groupings[k].groups) for k in budgets])
+    if served[0]:
+        groupings = {
+            k: replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), sets))
+            for (k, grouping), sets in zip(groupings.items(), served, strict=True)
+        }
+    if len(resampled_totals) < 2:
+        return groupings, {}, {}
+    gains = request.sign * np.diff(np.mean(mirrored_totals, axis=0))
+    errors = np.std(np.diff(resampled_totals, axis=1), axis=0, ddof=1)
+    gains_by_budget = dict(zip(budgets[1:], gains.tolist(), strict=True))
+    return groupings, gains_by_budget, dict(zip(budgets[1:], errors.tolist(), strict=True))
+
+
+def _total(scores: Scores, request: SelectionRequest, groups: Iterable[Group]) -> float:
+    return request.total({task: scores.score_of(task, group.trains) for group in groups for task in group.serves})

@@ -53,10 +53,8 @@ class Taught:
             totals[teacher] += float(weight)
         smallest = min(totals.values())
         relative = tuple(total / smallest for total in totals.values())
-        object.__setattr__(self, "teachers", tuple(totals))
-        object.__setattr__(self, "weights", () if set(relative) == {1.0} else relative)
-        object.__setattr__(self, "mix", float(self.mix))
-        object.__setattr__(self, "mixtures", float(self.mixtures))
+        self.__dict__.update(teachers=tuple(totals), weights=() if set(relative) == {1.0} else relative)
+        self.__dict__.update(mix=float(self.mix), mixtures=float(self.mixtures))
 
     def __str__(self) -> str:
         parts = [f"taught by {pluralize(len(self.teachers), 'network')}"]

@@ -12,10 +12,10 @@ from .estimators import Quantity as Quantity
 from .estimators import estimator_names as estimator_names
 from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
-from .loader import MeasuredLoader as MeasuredLoader
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import Auto as Auto
 from .schedules import Every as Every
+from .schedules import MeasuredLoader as MeasuredLoader
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule
 from .task_closures import LazyLosses as LazyLosses

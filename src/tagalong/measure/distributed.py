@@ -26,11 +26,6 @@ _SAME_BATCHES = (
     "Give every rank the same number of batches, e.g. with DistributedSampler(..., drop_last=True), and call the meter "
     "for each of them."
 )
-_RANK_IS_MISSING = (
-    f"another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
-    f"{_SAME_BATCHES}"
-)
-_UNEQUAL_CALLS = f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}"
 _ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
 UNEVEN_BATCHES = (
     "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
@@ -47,12 +42,11 @@ class Replicas:
         copies: How many ranks hold each part of the parameters, if they are sharded.
 
     Attributes:
-        group: The process group, or None for a single process.
         alone: Whether there is only one rank.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu", *, copies: int = 1) -> None:
-        self.group, self._device, self._copies = group, torch.device(device), copies
+        self.group, self.device, self._copies = group, device, copies
         self.size = 1 if group is None else dist.get_world_size(group)
         self.alone = self.size == 1
 
@@ -69,7 +63,7 @@ class Replicas:
         """Sums what each rank has computed from its part of sharded parameters."""
         if self.alone:
             return value
-        message = value.to(self._device, copy=True)
+        message = value.to(self.device, copy=True)
         self.sum_in_place(message)
         return message.to(value.device) / self._copies
 
@@ -86,22 +80,15 @@ class Replicas:
         self._communicate(lambda: dist.all_gather_object(items, item, group=self.group))
         return items
 
-    def maximum(self, value: float) -> float:
-        message = torch.tensor([value], dtype=torch.float64, device=self._device)
-        if not self.alone:
-            self._communicate(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.group))
-        return float(message.item())
-
-    def to_device(self, values: Tensor) -> Tensor:
-        """Moves `values` to the device used for communication; on a rank without losses, they are on the CPU."""
-        return values if self.alone else values.to(self._device)
-
     @staticmethod
     def _communicate(collective: Callable[[], object]) -> None:
         try:
             collective()
         except RuntimeError as error:
-            raise RuntimeError(_RANK_IS_MISSING) from error
+            raise RuntimeError(
+                "another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
+                + _SAME_BATCHES
+            ) from error
 
 
 class WrapperFinder:
@@ -111,8 +98,7 @@ class WrapperFinder:
         found: The wrapper, or None if there is no wrapper or there is only one rank.
     """
 
-    def __init__(self) -> None:
-        self.found: DistributedDataParallel | None = None
+    found: DistributedDataParallel | None = None
 
     def search(self, models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> None:
         self.found = None
@@ -130,26 +116,11 @@ class WrapperFinder:
         return {"found": None}  # a copy belongs to another wrapper
 
 
-def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether ranks may have different numbers of batches."""
-    return wrapper is not None and bool(wrapper._join_config.enable)
-
-
 def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
     """Whether the wrapper is still learning its static graph, which a replay would become part of."""
     if wrapper is None or not wrapper.static_graph:
         return False
     return not (wrapper._static_graph_delay_allreduce_enqueued and wrapper._has_rebuilt_buckets)
-
-
-def tracks_unused_parameters(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the next backward pass expects gradients for the parameters used in the *last* forward pass."""
-    return wrapper is not None and wrapper.find_unused_parameters and not wrapper.static_graph
-
-
-def has_synchronized_norms(modules: Iterable[nn.Module]) -> bool:
-    """Whether computing a gradient requires communication between all ranks."""
-    return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
 
 @dataclass
@@ -175,13 +146,11 @@ def agree_on_tasks(tasks: tuple[str, ...] | None, main: ReplayableClosure, repli
     if replicas.alone:
         return tasks or tuple(returned)
     everyone = replicas.gather((tasks, returned))
-    different = {names for names, _ in everyone if names is not None}
-    if len(different) > 1:
-        raise_closure_problems(
-            [f"`tasks` differs between ranks: {sorted(different)}; pass the same names in the same order."]
-        )
-    if different:
-        return different.pop()
+    named = {names for names, _ in everyone if names is not None}
+    if len(named) > 1:
+        raise_closure_problems([f"`tasks` differs between ranks: {named}; pass the same names in the same order."])
+    if named:
+        return named.pop()
     names = dict.fromkeys(name for _, names in everyone for name in names)
     return task_names([*names]) if names else ()
 
@@ -211,8 +180,9 @@ def agree_on_losses(
     for losses, values in zip(local_losses, local_values, strict=True):
         weight = values.new_tensor([float(losses.weights.get(task, 0.0)) for task in tasks])
         weight = torch.where(values.isnan(), 0.0, weight)
-        weights.append(replicas.to_device(weight))
-        weighted_losses.append(replicas.to_device(torch.where(weight > 0, values, 0.0) * weight))
+        # On a rank without losses, they are on the CPU.
+        weights.append(weight.to(replicas.device))
+        weighted_losses.append((torch.where(weight > 0, values, 0.0) * weight).to(replicas.device))
     call %= 1 << 20  # keeps squares exact
     message = torch.cat([*weighted_losses, *weights, weights[0].new_tensor([len(problems), call, call * call])])
     replicas.sum_in_place(message)
@@ -221,7 +191,7 @@ def agree_on_losses(
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise_closure_problems([_UNEQUAL_CALLS])
+        raise RuntimeError(f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}")
 
     agreed = []
     total_losses, total_weights = message[:-3].view(2, len(local_losses), len(tasks))

@@ -12,7 +12,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, collect, raise_problems
 from tagalong.registry import Registry
 
-Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram", "centered_inner"]
+Quantity = Literal["after", "slopes", "inner", "kernel_inner", "centered_inner"]
 """The quantities of `Observed` that an estimator can request."""
 
 
@@ -29,8 +29,6 @@ class Observed:
         slopes: The first-order decrease of L_j due to the step, ⟨g_j, −Δθ_i⟩.
         inner: The cosine similarities ⟨g_i, g_j⟩ / (|g_i| |g_j|).
         kernel_inner: The same as `inner`, but restricted to weights with more than one dimension.
-        gram: The inner products ⟨g_i, g_j⟩ of the target gradients, or of the source gradients if the targets are held
-            out.
         centered_inner: The same as `inner`, but with the mean over the tasks subtracted from the gradients.
     """
 
@@ -39,7 +37,6 @@ class Observed:
     slopes: Tensor | None = None
     inner: Tensor | None = None
     kernel_inner: Tensor | None = None
-    gram: Tensor | None = None
     centered_inner: Tensor | None = None
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput
 
-from .distributed import Replicas
-from .steps import Steps
+from .closure import ReplayableClosure
+from .distributed import AgreedLosses, Replicas
 
 Gradient = list[Tensor | None]  # by parameter, None where the task does not use it
 
@@ -18,39 +18,41 @@ Gradient = list[Tensor | None]  # by parameter, None where the task does not use
 class TaskGradients:
     """Differentiates one task's loss at a time, without changing ``.grad``.
 
+    Args:
+        closure: The closure that has computed the losses.
+        losses: Its losses, as agreed on by all ranks.
+        tasks: All task names.
+        parameters: The trainable shared parameters.
+        scale: The factor by which losses are multiplied for the backward pass, and gradients divided after it.
+        replicas: The ranks that measure together.
+        weights: The loss weights, for weighted gradients.
+        capture: A sum to which the weighted gradient of each task is added.
+
     Attributes:
-        touched: The indices of the shared parameters that each task depends on, for the tasks differentiated so far.
+        parameters: The trainable shared parameters.
+        weights: The loss weights.
+        touched: The indices of the parameters that each task depends on, for the tasks differentiated so far.
         finite: Whether each gradient is finite on all ranks, as tensors on the device; empty unless losses are scaled.
     """
 
     def __init__(
         self,
-        losses: Mapping[str, Tensor],
+        closure: ReplayableClosure,
+        losses: AgreedLosses,
+        tasks: Sequence[str],
         parameters: Sequence[Tensor],
         *,
+        scale: float,
+        replicas: Replicas,
         weights: Mapping[str, float | Tensor] | None = None,
-        scale: float = 1.0,
-        shares: Mapping[str, Tensor] | None = None,
-        replicas: Replicas | None = None,
-        needs_communication: bool = False,
         capture: GradientSum | None = None,
-        guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
     ) -> None:
-        self._losses = losses
-        self._parameters = parameters
-        self._weights = weights or {}
-        self._scale = scale
-        self._shares = shares or {}
-        self._replicas = replicas or Replicas(None)
-        # If computing a gradient requires communication, a rank without the loss differentiates another loss times 0.
-        self._stand_in = next(iter(losses.values()), None) if needs_communication else None
-        self._capture = capture
-        self._guard = guard
+        self._closure, self._local_tasks = closure, list(losses.losses.losses)
+        self._shares = {} if replicas.alone else dict(zip(tasks, losses.share, strict=True))
+        self.parameters, self.weights = parameters, weights or {}
+        self._scale, self._replicas, self._capture = scale, replicas, capture
         self.touched: dict[str, set[int]] = {}
         self.finite: list[Tensor] = []
-
-    def weight(self, task: str) -> float | Tensor:
-        return self._weights.get(task, 1.0)
 
     def gradient(
         self, task: str, *, weighted: bool, only: Sequence[int] | None = None, local: bool = False
@@ -66,13 +68,15 @@ class TaskGradients:
             only: Indices of the shared parameters to differentiate with respect to; all by default.
             local: Whether to return only this rank's contribution to the gradient.
         """
-        indices = range(len(self._parameters)) if only is None else only
-        leaves = [self._parameters[i] for i in indices]
-        raw = self._differentiate(task, self.weight(task) if weighted else 1.0, leaves)
+        indices = range(len(self.parameters)) if only is None else only
+        leaves = [self.parameters[i] for i in indices]
+        weight = self.weights.get(task, 1.0)
+        raw = self._differentiate(task, weight if weighted else 1.0, leaves)
         if self._capture is not None and only is None and task not in self._capture.tasks:
-            self._capture.add(task, leaves, raw, (1.0 if weighted else self.weight(task)) / self._scale)
-        gradient = [None if g is None else _like_parameter(g, p) for g, p in zip(raw, leaves, strict=True)]
-        used = [g is not None and task in self._losses for g in gradient]
+            self._capture.add(task, leaves, raw, (1.0 if weighted else weight) / self._scale)
+
+        gradient = [None if g is None else like_parameter(g, p) for g, p in zip(raw, leaves, strict=True)]
+        used = [g is not None and task in self._local_tasks for g in gradient]
         if not self._replicas.alone and not local:
             # A rank without labels cannot tell what a task depends on.
             dense = [torch.zeros_like(p) if g is None else g for g, p in zip(gradient, leaves, strict=True)]
@@ -80,27 +84,27 @@ class TaskGradients:
             gradient, used = list(summed), (flags > 0).tolist()
         self.touched.setdefault(task, set()).update(i for i, u in zip(indices, used, strict=True) if u)
         gradient = [g if u else None for g, u in zip(gradient, used, strict=True)]
-        if self._scale == 1.0:
-            return gradient
-        gradient = [None if g is None else g * (1.0 / self._scale) for g in gradient]
-        finite = [g.isfinite().all() for g in gradient if g is not None]
-        if finite and not local:
-            self.finite.append(torch.stack(finite).all())
+
+        if self._scale != 1.0:
+            gradient = [None if g is None else g * (1.0 / self._scale) for g in gradient]
+            finite = [g.isfinite().all() for g in gradient if g is not None]
+            if finite and not local:
+                self.finite.append(torch.stack(finite).all())
         return gradient
 
     def _differentiate(self, task: str, weight: float | Tensor, leaves: list[Tensor]) -> Sequence[Tensor | None]:
-        loss, share = self._losses.get(task), self._shares.get(task, 1.0)
-        if loss is None:  # absent on this rank, present on another
-            loss, share = self._stand_in, 0.0
-        if loss is None or not loss.requires_grad:
+        share: float | Tensor = 1.0 if self._replicas.alone else self._shares[task]
+        if task not in self._local_tasks:  # absent on this rank, present on another
+            # If computing a gradient requires communication, this rank differentiates another loss times 0.
+            if not self._local_tasks or not any(isinstance(m, nn.SyncBatchNorm) for m in self._closure.modules()):
+                return [None] * len(leaves)
+            task, share = self._local_tasks[0], 0.0
+        loss = self._closure.loss_with_graph(task)
+        if not loss.requires_grad:
             return [None] * len(leaves)
         factor = torch.ones_like(loss) * weight * self._scale * share
         try:
-            return self._guard(
-                lambda: torch.autograd.grad(
-                    loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True
-                )
-            )
+            return torch.autograd.grad(loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True)
         except RuntimeError as error:
             if "selective activation checkpoint" in str(error):
                 raise RuntimeError(
@@ -115,8 +119,39 @@ class TaskGradients:
                 "compiled model"
             ) from error
 
+    def rows(self, tasks: Sequence[str], indices: Sequence[int], *, local: bool = False) -> list[Tensor]:
+        """Returns one matrix [tasks, elements] per parameter, with zeros for parameters that a task does not use."""
+        leaves = [self.parameters[i] for i in indices]
+        only = None if len(leaves) == len(self.parameters) else indices
+        dtype = row_dtype(self.parameters)
+        rows = [torch.zeros(len(tasks), p.numel(), dtype=dtype, device=p.device) for p in leaves]
+        for number, task in enumerate(tasks):
+            gradient = self.gradient(task, weighted=False, only=only, local=local)
+            used = [k for k, g in enumerate(gradient) if g is not None]
+            if used:
+                targets = [rows[k][number].view(leaves[k].shape) for k in used]
+                torch._foreach_copy_(targets, [g for g in gradient if g is not None])
+            del gradient  # frees this gradient before the next one is computed
+        return rows
 
-def _like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
+    def blocks(self, rows: int, limit: float) -> list[list[int]]:
+        """Divides the parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
+
+        A block has at least one parameter. If there is a single block, each gradient is computed only once.
+        """
+        blocks: list[list[int]] = [[]]
+        size = 0
+        for index, parameter in enumerate(self.parameters):
+            added = rows * parameter.numel() * row_dtype(self.parameters).itemsize
+            if blocks[-1] and size + added > limit:
+                blocks.append([])
+                size = 0
+            blocks[-1].append(index)
+            size += added
+        return blocks
+
+
+def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
     """Returns a gradient in the memory layout of its parameter."""
     if gradient.layout != torch.strided:
         raise sparse_gradient_error(f"shape {tuple(parameter.shape)}")
@@ -131,6 +166,15 @@ def sparse_gradient_error(name: str) -> InvalidInput:
         f"contains an embedding with sparse gradients ({name}), which the meter does not support",
         hint="create it with sparse=False, or leave it out of `shared`",
     )
+
+
+def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
+    """Returns the number of bytes that the gradients of `rows` tasks take up."""
+    return sum(p.numel() for p in parameters) * rows * row_dtype(parameters).itemsize
+
+
+def row_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
+    return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
 
 
 class GradientSum:
@@ -163,72 +207,7 @@ class GradientSum:
             if factor != 1.0:
                 gradient.mul_(factor)
             if parameter.grad is None:
-                parameter.grad = _like_parameter(gradient, parameter)
+                parameter.grad = like_parameter(gradient, parameter)
             else:
                 parameter.grad.add_(gradient)
         self._sums = {}
-
-
-def gradient_rows(
-    gradients: TaskGradients,
-    tasks: Sequence[str],
-    parameters: Sequence[Tensor],
-    indices: Sequence[int],
-    *,
-    local: bool = False,
-) -> list[Tensor]:
-    """Returns one matrix [tasks, elements] for each of the parameters, with zeros for those that a task does not use.
-
-    Args:
-        gradients: The task gradients to compute.
-        tasks: The tasks, one per row.
-        parameters: The shared parameters.
-        indices: The indices of the parameters to differentiate with respect to.
-        local: Whether to return only this rank's contribution to the gradients.
-    """
-    chosen = [parameters[i] for i in indices]
-    only = None if len(chosen) == len(parameters) else indices
-    rows = [torch.zeros(len(tasks), p.numel(), dtype=_dtype(parameters), device=p.device) for p in chosen]
-    for row, task in enumerate(tasks):
-        gradient = gradients.gradient(task, weighted=False, only=only, local=local)
-        values = [g for g in gradient if g is not None]
-        if values:
-            used = [k for k, g in enumerate(gradient) if g is not None]
-            torch._foreach_copy_([rows[k][row].view(chosen[k].shape) for k in used], values)
-        del gradient, values  # frees this gradient before the next one is computed
-    return rows
-
-
-def parameter_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> list[list[int]]:
-    """Divides the shared parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
-
-    A block has at least one parameter. If there is a single block, each gradient is computed only once.
-    """
-    if gradient_bytes(parameters, rows) <= limit:
-        return [list(range(len(parameters)))]
-    if not steps.separable:
-        raise InvalidInput(
-            "gradient_memory",
-            "must be large enough for the gradients of all tasks with this optimizer",
-            f"{limit:.0f} bytes",
-            "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
-        )
-    blocks: list[list[int]] = [[]]
-    size = 0
-    for index, parameter in enumerate(parameters):
-        number = rows * parameter.numel() * _dtype(parameters).itemsize
-        if blocks[-1] and size + number > limit:
-            blocks.append([])
-            size = 0
-        blocks[-1].append(index)
-        size += number
-    return blocks
-
-
-def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Returns the number of bytes that the gradients of `rows` tasks take up."""
-    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
-
-
-def _dtype(parameters: Sequence[Tensor]) -> torch.dtype:
-    return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32

@@ -84,8 +84,8 @@ class MeterHistory:
                 of_all = np.broadcast_to(pairs, (len(self._estimators), *pairs.shape[-2:]))
                 self._skipped[reason] = self._skipped.get(reason, 0) + of_all.astype(np.int64)
 
-        # Where there is no memory left, two blocks become one.
-        while len(self._blocks) > MIN_BLOCKS and sum(x.nbytes for b in self._blocks for x in b[2:]) > self._memory:
+        # Where there is no memory left, two blocks become one. Counts take half as much memory as sums.
+        while len(self._blocks) > max(MIN_BLOCKS, self._memory / (1.5 * values.nbytes)):
             self._steps_per_block *= 2
             blocks, self._blocks = self._blocks, []
             for block in blocks:
@@ -125,7 +125,8 @@ class MeterHistory:
 
     def _append(self, new: Block) -> None:
         _, new_first, new_sums, new_counts = new
-        for k, (step, first, sums, counts) in list(enumerate(self._blocks))[-2:]:
+        for k in range(max(0, len(self._blocks) - 2), len(self._blocks)):
+            step, first, sums, counts = self._blocks[k]
             # Steps that are relative to the null step and raw steps are at different levels.
             same_level = (counts[:, -1].any(axis=1) == new_counts[:, -1].any(axis=1)).all()
             if same_level and first // self._steps_per_block == new_first // self._steps_per_block:
@@ -246,6 +247,5 @@ class HostCopy:
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
-    names = as_names(tasks)
-    raise_problems(task_name_problems(names))
-    return names
+    raise_problems(task_name_problems(as_names(tasks)))
+    return as_names(tasks)

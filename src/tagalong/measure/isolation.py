@@ -40,7 +40,8 @@ class Replayer:
                     with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _reject_unpacking):
                         return closure()
                 except (RuntimeError, _SavedTensorError) as error:
-                    if not _needs_activations(error):
+                    # torch.func refuses to run inside hooks.
+                    if not isinstance(error, _SavedTensorError) and "saved tensor hooks" not in str(error):
                         raise
                     self._keep_activations = True
                     state.restore(state.start)
@@ -53,10 +54,6 @@ class _SavedTensorError(Exception):  # not a RuntimeError, which a closure that 
 
 def _reject_unpacking(_: object) -> Tensor:
     raise _SavedTensorError
-
-
-def _needs_activations(error: Exception) -> bool:
-    return isinstance(error, _SavedTensorError) or "saved tensor hooks" in str(error)  # the latter: torch.func
 
 
 @contextmanager
@@ -84,26 +81,22 @@ def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     return made
 
 
-_compiling = [False]  # whether torch.compile is compiling a module; a list, so that compiled code can write it
-
-
 @contextmanager
 def save_called_modules(state: ClosureState) -> Iterator[None]:
     """Saves the state of every module called inside the block, as it was before the first call."""
-    _compiling[0], thread = False, threading.get_ident()
-    handle = register_module_forward_pre_hook(lambda module, _: _save_called(module, state, thread))
+    thread = threading.get_ident()
+
+    def save(module: nn.Module, _: Any) -> None:
+        if torch.compiler.is_compiling():  # compiled modules cannot be watched, and are rejected later
+            state.compiled = True
+        elif threading.get_ident() == thread and id(module) not in state.modules:  # other threads run other closures
+            state.add_module(module)
+
+    handle = register_module_forward_pre_hook(save)
     try:
         yield
     finally:
         handle.remove()
-    state.compiled |= _compiling[0]
-
-
-def _save_called(module: nn.Module, state: ClosureState, thread: int) -> None:
-    if torch.compiler.is_compiling():  # compiled modules cannot be watched, and are rejected later
-        _compiling[0] = True
-    elif threading.get_ident() == thread and id(module) not in state.modules:  # other threads run other closures
-        state.add_module(module)
 
 
 def has_compiled_modules(modules: Iterable[nn.Module]) -> bool:

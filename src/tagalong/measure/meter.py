@@ -1,12 +1,15 @@
-"""`AffinityMeter`: measures affinities with two extra lines in a training loop."""
+"""`AffinityMeter`: measures affinities with two extra lines in a training loop.
+
+When a call is due, the meter runs the closure as training would, and hands it to `measurement.measure_step`, whose
+module explains the order of one measured step. Afterward, it restores the state in which training goes on.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 import torch
@@ -15,32 +18,37 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
-from tagalong.errors import InvalidInput, collect, is_positive, is_positive_integer, raise_problems
+from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.registry import unknown_name
 
 from .backward import TrainingGradient
-from .check import Check, dry_step
-from .closure import ReplayableClosure, raise_closure_problems, raise_if_it_takes_arguments
+from .check import Check, plain_step_seconds, summarize
+from .closure import (
+    ClosureError,
+    ReplayableClosure,
+    raise_closure_problems,
+    raise_if_it_takes_arguments,
+    returned_losses,
+)
 from .distributed import (
     UNEVEN_BATCHES,
-    Replicas,
     WrapperFinder,
     agree_on_tasks,
-    has_uneven_batches,
     is_learning_static_graph,
-    tracks_unused_parameters,
 )
-from .estimators import Cosine, Estimator, resolve_estimators
-from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
+from .estimators import Estimator, resolve_estimators
+from .gradients import GradientSum
+from .history import HISTORY_MEMORY, MeterHistory, task_names
 from .isolation import Replayer, without_caches
-from .measurement import Measurement
+from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
-from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
-from .setup import Setup, Shared, Update, Weights, make_setup
+from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
+from .setup import Setup, Shared, Update, Weights
 from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
-from .task_closures import LazyLosses, TaskClosure, TaskFunctions, is_task_closures, require_single_process
+from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
+CHECK_REPEATS = 3  # timings of which `check` reports the fastest
 ONE_TASK_PER_CALL = (
     "every measured call so far had the loss of only one task, so no pair of tasks has been measured. On measured "
     "calls, the closure must return the losses of several tasks, each on a batch of its own (see 'One task per step' "
@@ -137,15 +145,17 @@ class AffinityMeter:
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
-        problems: list[InvalidInput] = []
-        streamed, others = split_estimators(estimator)
-        estimators = collect(problems, resolve_estimators, others) if others or not streamed else []
-        make = partial(
-            make_setup,
+        self._log: Any = getattr(log, "log", log)
+        if self._log is not None and not callable(self._log):
+            raise ValueError(f"`log` must be a function or have a log(metrics, step) method, found {log!r}")
+        if not is_positive_integer(sketch_dimension):
+            raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
+        self._streamed, others = split_estimators(estimator)
+        self._setup = Setup(
             shared,
             optimizer,
             model=model,
-            estimators=[Cosine()] if estimators is None else estimators,
+            estimators=resolve_estimators(others) if others or not self._streamed else [],
             update=update,
             lr=lr,
             per_lr=per_lr,
@@ -155,20 +165,12 @@ class AffinityMeter:
             gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
-        self._unused_schedule: Schedule = collect(problems, as_schedule, every, max_overhead)
-        self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
-        self._log: Log | None = collect(problems, _as_log_function, log)
-        self._setup: Setup = collect(problems, make)
-        if self._setup is not None:
-            collect(problems, check_streaming, self._setup, streamed)
-        if not is_positive(history_memory) and history_memory != math.inf:
-            problems.append(InvalidInput("history_memory", "must be a positive number of bytes", repr(history_memory)))
-        if not is_positive_integer(sketch_dimension):
-            problems.append(InvalidInput("sketch_dimension", "must be a positive integer", repr(sketch_dimension)))
-        raise_problems(problems)
-        self._seed, self._streamed, self._dimension = seed, streamed, sketch_dimension
+        check_streaming(self._setup, self._streamed)
+        self._unused_schedule = as_schedule(every, max_overhead)
+        self._given_tasks = None if tasks is None else task_names(tasks)
+        self._seed, self._dimension = seed, sketch_dimension
         self._history_memory = history_memory
-        self._replayer = Replayer()
+        self._replayer, self._warns = Replayer(), True
         self._training = TrainingGradient(self._setup)
         self._search = WrapperFinder()
         self.reset()
@@ -198,26 +200,22 @@ class AffinityMeter:
                 computed from `closure`, and the losses before and after them from `held_out`. If `closure` is a
                 mapping, so is `held_out`.
         """
-        if is_task_closures(closure):
-            functions = TaskFunctions(closure)
-            if torch.is_grad_enabled():
-                self._measure_tasks(functions, held_out)
-            self._training.losses = losses = LazyLosses(functions)
-            return losses
-        if not callable(closure):
-            raise TypeError(
-                f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
-                "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
-            )
         if not torch.is_grad_enabled():
-            return closure()
-        self._require_closure_estimator()
+            return LazyLosses(TaskFunctions(closure)) if is_task_closures(closure) else closure()
+        closure, held_out = self._read_closures(closure, held_out)
         call = self._begin_call(held_out)
-        try:
-            returned = self._measure(closure, held_out, call) if self._is_due(call) else closure()
-        except TypeError as error:
-            raise_if_it_takes_arguments(closure, error)
-            raise
+        due = self._is_due(call)
+        if isinstance(closure, TaskFunctions):
+            if due:
+                with without_caches():
+                    self._measure(closure, held_out, call, self._stopwatch(), measure_only=True)
+            returned: Any = LazyLosses(closure)
+        else:
+            try:
+                returned = self._measure(closure, held_out, call, self._stopwatch()) if due else closure()
+            except TypeError as error:
+                raise_if_it_takes_arguments(closure, error)
+                raise
         self._training.losses = returned
         return returned
 
@@ -242,16 +240,18 @@ class AffinityMeter:
         Returns:
             Whether this call was measured.
         """
-        if is_task_closures(closure):
-            return torch.is_grad_enabled() and self._measure_tasks(TaskFunctions(closure), held_out, measure_only=True)
         if not torch.is_grad_enabled():
             return False
-        self._require_closure_estimator()
+        closure, held_out = self._read_closures(closure, held_out)
         call = self._begin_call(held_out)
         due = self._is_due(call)
         if due:
+            generators = ClosureState(0)  # fetching batches may draw random numbers
             with without_caches():
-                self._measure(closure, held_out, call, measure_only=True)
+                try:
+                    self._measure(closure, held_out, call, self._stopwatch(), measure_only=True)
+                finally:
+                    generators.restore(generators.start)
         return due
 
     def observe(self, task: str, loss: Tensor | float | None = None) -> None:
@@ -336,14 +336,57 @@ class AffinityMeter:
                 all of them run, but only the pairs that the schedule would choose are measured.
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
-        self._require_closure_estimator()
-        if is_task_closures(closure):
-            closure, held_out = TaskFunctions(closure), _held_out_functions(held_out)
-        elif not callable(closure):
-            raise TypeError(
-                f"`check` must be called with a function that computes the losses, found {type(closure).__name__}"
+        closure, held_out = self._read_closures(closure, held_out)
+        if is_learning_static_graph(self._wrapper()):
+            raise_closure_problems(
+                ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
             )
-        return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
+        # A copy of this meter, which has measured nothing yet, records the step.
+        trial = copy.copy(self)
+        trial._given_tasks, trial._streamed, trial._log, trial._warns = self._history.tasks, (), None, False
+        trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
+        trial.reset()
+
+        generators = ClosureState(0)  # fetching batches may draw random numbers
+        main = self._replayable(closure, verify=True)
+        plain, measuring = [], []
+        with without_caches():
+            try:
+                main.run()
+                main.save_end()
+                sources: Sequence[str] = [*main.losses.losses]
+                targets, plain_step = sources, closure
+                if isinstance(closure, TaskFunctions):
+                    raise_closure_problems(main.losses.problems)
+                    sources, targets = trial._choose_functions(closure, held_out)
+                    plain_step = lambda: {task: closure.loss(task) for task in sources[:1]}  # noqa: E731
+                else:
+                    trial._schedule = Every(1)  # at first, all pairs are measured
+                for _ in range(1 + CHECK_REPEATS):
+                    main.restore_start()
+                    plain.append(plain_step_seconds(self._setup, plain_step))
+                    main.restore_start()
+                    watch = self._stopwatch()
+                    trial._measure(closure, held_out, 0, watch, measure_only=plain_step is not closure)
+                    measuring.append(watch.seconds())
+                    trial._schedule = copy.deepcopy(self._unused_schedule)
+            finally:
+                main.restore_start()
+                generators.restore(generators.start)
+
+        parameters = list(enumerate(self._setup.parameters))
+        touched = {task: {k for k, p in parameters if id(p) in graph.leaves} for task, graph in main.graphs.items()}
+        ratio = min(measuring[1:]) / min(plain[1:])
+        return summarize(
+            self._setup,
+            trial.tasks or (),
+            touched | trial._history.touched,
+            main,
+            trial._noted.values(),
+            rows=len({*sources, *targets}) if held_out is None else len(sources) + len(targets),
+            ratio=ratio,
+            schedule=self._schedule,
+        )
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
@@ -369,10 +412,11 @@ class AffinityMeter:
             else None
         )
         self._clock = TrainingClock()
-        self._calls = self._readings = self._single_tasks = 0
-        self._noted: set[str] = set()
+        self._calls = self._readings = 0
+        self._has_measured = self._has_measured_pairs = self._postponed = False
         self._held_out: bool | None = None
-        self._postponed = False
+        self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
+        self._late_tasks: Counter[str] = Counter()
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
@@ -423,6 +467,7 @@ class AffinityMeter:
             "settings": self._quantities(),
             "calls": self._calls,
             "held_out": self._held_out,
+            "late_tasks": dict(self._late_tasks),
             "ledger": self._history.state_dict(),
             "schedule": self._schedule.state_dict(),
             "clock": self._clock.state_dict(),
@@ -447,7 +492,8 @@ class AffinityMeter:
         self._clock.load_state_dict(state["clock"])
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
-        self._single_tasks = -1 if self.measured else 0  # pairs may have been measured before
+        self._late_tasks = Counter(state["late_tasks"])
+        self._has_measured = self._has_measured_pairs = self.measured > 0
 
     def __repr__(self) -> str:
         counts = f"{self.measured} of {self._calls} calls measured"
@@ -458,57 +504,43 @@ class AffinityMeter:
     def _names(self) -> list[str]:
         return [*(e.name for e in self._setup.estimators), *self._streamed]
 
-    def _require_closure_estimator(self) -> None:
+    def _read_closures(self, closure: Any, held_out: Any) -> tuple[Any, Any]:
+        """Returns the closures; those of individual tasks as `TaskFunctions`."""
         if not self._setup.estimators:
             raise RuntimeError(
                 "this meter only observes gradients; call meter.observe(task) after backward(), or add an estimator "
                 "that uses a closure: estimator=['lookahead', 'streaming']"
             )
+        if is_task_closures(closure):
+            if held_out is not None and not isinstance(held_out, Mapping):
+                raise ValueError("`held_out` must be a mapping from tasks to closures, like the closures themselves")
+            return TaskFunctions(closure), None if held_out is None else TaskFunctions(held_out)
+        if not callable(closure):
+            raise TypeError(
+                f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
+                "pass a closure, e.g. meter(lambda: task_losses(model, batch))"
+            )
+        return closure, held_out
 
     def _begin_call(self, held_out: object) -> int:
         """Starts a call and returns its index. `backward` can no longer be used for the previous call."""
-        self._check_held_out(held_out)
+        if self._held_out is not None and self._held_out != (held_out is not None):
+            raise ValueError(
+                "`held_out` must be passed to every call or to none, since affinities measured on training losses and "
+                "on held-out losses cannot be combined; use a separate meter for each"
+            )
+        self._held_out = held_out is not None
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.clear()
         return call
-
-    def _measure_tasks(self, functions: TaskFunctions, held_out: Any, *, measure_only: bool = False) -> bool:
-        """Takes a measurement with one closure per task if one is due.
-
-        Everything is restored afterward, except that random numbers drawn to fetch batches count as drawn if training
-        goes on with these batches (not `measure_only`).
-        """
-        self._require_closure_estimator()
-        on = _held_out_functions(held_out)
-        call = self._begin_call(held_out)
-        due = self._is_due(call)
-        if due:
-            randomness = ClosureState(0)
-            try:
-                with without_caches():
-                    self._measure(functions, on, call, measure_only=True)
-            finally:
-                if measure_only:
-                    randomness.restore(randomness.start)
-        return due
-
-    def _check_held_out(self, held_out: object) -> None:
-        if self._held_out is not None and self._held_out != (held_out is not None):
-            raise InvalidInput(
-                "held_out",
-                "must be passed to every call or to none, since affinities measured on training losses and on held-out "
-                "losses cannot be combined",
-                hint="use a separate meter for each",
-            )
-        self._held_out = held_out is not None
 
     def _is_due(self, call: int) -> bool:
         """Whether to measure now. Measurements are postponed while DDP learns its static graph."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
-        if has_uneven_batches(wrapper):
+        if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
@@ -522,117 +554,127 @@ class AffinityMeter:
         """Whether to check the closure now, which is done at the first reading and after 10, 100, … readings."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _measure(
-        self,
-        closure: Callable[[], T] | TaskFunctions,
-        held_out: Callable[[], Any] | TaskFunctions | None,
-        call: int,
-        *,
-        measure_only: bool = False,
-    ) -> T:
+    def _stopwatch(self) -> Stopwatch:
+        return Stopwatch(self._setup.parameters[0].device)
+
+    def _replayable(self, closure: Any, needed: Sequence[str] | None = None, **options: Any) -> ReplayableClosure:
+        options |= {"wrapper": self._search.found}
+        if isinstance(closure, TaskFunctions):
+            return ReplayableTasks(closure, self._setup, self._replayer, needed=needed or closure.tasks, **options)
+        return ReplayableClosure(closure, self._setup, self._replayer, **options)
+
+    def _measure(self, closure: Any, held_out: Any, call: int, watch: Stopwatch, *, measure_only: bool = False) -> Any:
         """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
-        watch = Stopwatch(self._setup.parameters[0].device)
         verify, wrapper = self._must_verify(), self._search.found
-        asked = self._choose_tasks(closure, held_out) if isinstance(closure, TaskFunctions) else None
-        make = partial(self._setup.replayable, replayer=self._replayer, verify=verify, wrapper=wrapper)
-        main = make(closure, needed=None if asked is None else asked[0] + (asked[1] if held_out is None else []))
+        replicas = self._setup.replicas(wrapper)
+        ran = self._choose_functions(closure, held_out) if isinstance(closure, TaskFunctions) else None
+        needed = None if ran is None else [*ran[0], *(ran[1] if held_out is None else ())]
+        main = self._replayable(closure, needed, verify=verify)
         if not measure_only:
             watch.stop()  # this run is part of training
         main.run()
         if not measure_only:
             watch.start()
         main.save_end()
-        held_out_closure, replicas = None, self._setup.replicas(wrapper)
+
+        target_closure: ReplayableClosure | None = None
+        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and ran is None
+        capture = GradientSum() if keeps_gradients else None
         try:
             if held_out is not None:
-                held_out_closure = make(held_out, needed=asked and asked[1], held_out=True)
-                held_out_closure.run()
-                held_out_closure.save_end()
-            measurement = self._measurement(main, held_out_closure, verify, call, replicas, asked)
-            changed = main.changed + ([] if held_out_closure is None else held_out_closure.changed)
-            if changed and self._readings and replicas.alone:  # the next call copies what was taken for constant
-                self._warn_about([f"a call was not measured, because the closure changed {', '.join(changed)}"])
-                reading = None
-            else:
-                reading = measurement.run()
-            if held_out_closure is not None and tracks_unused_parameters(wrapper):
-                main.replay()  # the training loop will differentiate this closure, not the held-out one
+                target_closure = self._replayable(held_out, ran and ran[1], held_out=True, verify=verify)
+                target_closure.run()
+                target_closure.save_end()
+            tasks = self._history.tasks or (tuple(closure.tasks) if isinstance(closure, TaskFunctions) else ())
+            if verify and ran is None:
+                tasks = agree_on_tasks(self._history.tasks, main, replicas)
+            names = returned_losses(main.returned) if ran is None else closure.tasks
+            self._warn_about(self._changed_task_notes(names) if replicas.alone else [])
+            try:
+                reading, notes = measure_step(
+                    self._setup, tasks, main, target_closure, self._choose, replicas,
+                    ran=ran, call=call, first=not self._has_measured, verify=verify, capture=capture,
+                )  # fmt: skip
+            except ClosureError as error:
+                if not self._has_measured:
+                    raise
+                reading, notes = None, [f"{problem} This call was not measured." for problem in error.problems]
+            if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+                # The next backward pass, that of training, expects gradients for the parameters used in the last run.
+                main.replay()
         finally:
-            if held_out_closure is not None:
-                held_out_closure.restore_start()
+            if target_closure is not None:
+                target_closure.restore_start()
             (main.restore_start if measure_only else main.restore_end)()
+
         if reading is not None:
             self._readings += 1
-            self._single_tasks += (
-                len({*reading.sources, *reading.targets}) < 2 and self._single_tasks == self._readings - 1
-            )
-            is_single = self._single_tasks == self._readings == SINGLE_TASKS_TO_WARN
-            self._warn_about([*measurement.notes, *([ONE_TASK_PER_CALL] if is_single else [])])
-            self._record(call, reading, measurement)
+            self._has_measured = True
+            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+            if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
+                notes.append(ONE_TASK_PER_CALL)
+            self._history.tasks = task_names(tasks)
+            self._history.add(call, reading)
+            # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
+            if not (reading.finite and reading.overflowed()):
+                self._training.capture = capture
             self._send_to_log(call)
+        self._warn_about(notes)
         self._clock.add_measurement(watch)
         if isinstance(self._schedule, Auto):
-            slowest = replicas.maximum  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain_step_seconds))
-        return main.returned  # type: ignore[no-any-return]
+            # Ranks must agree on when to measure next.
+            durations = replicas.gather((watch.seconds(), self._clock.plain_step_seconds))
+            self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
+        return main.returned
 
-    def _measurement(
-        self,
-        main: ReplayableClosure,
-        held_out_closure: ReplayableClosure | None,
-        verify: bool,
-        call: int,
-        replicas: Replicas,
-        asked: tuple[list[str], list[str]] | None,
-    ) -> Measurement:
-        tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
-        if self._history.tasks is None and tasks and not main.losses.problems:
-            self._history.tasks = task_names(tasks)
-        return Measurement(
-            self._setup,
-            tasks,
-            main,
-            held_out_closure,
-            choose=self._choose_sources if asked is None else lambda present: [t for t in asked[0] if t in present],
-            choose_targets=self._choose_targets
-            if asked is None
-            else lambda present, _: [t for t in asked[1] if t in present],
-            asked=asked,
-            replicas=replicas,
-            call=call,
-            verify=verify,
-            # A DDP wrapper synchronizes gradients during a real backward pass.
-            keep_training_gradient=self._training.wanted and self._search.found is None and asked is None,
-        )
-
-    def _choose_sources(self, present: Sequence[str]) -> Sequence[str]:
-        return self._schedule.choose(present, self._history.source_counts, self._seed)
-
-    def _choose_targets(self, present: Sequence[str], sources: Sequence[str]) -> Sequence[str]:
+    def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
+        """Returns the sources and targets that the schedule chooses from those that can be measured."""
+        sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
         pairs = self._history.pair_counts
-        counts = {task: sum(pairs[source, task] for source in sources) for task in present} if pairs else {}
-        return self._schedule.choose_targets(present, counts, self._seed)
+        counts = {target: sum(pairs[source, target] for source in sources) for target in targets} if pairs else {}
+        return sources, self._schedule.choose_targets(targets, counts, self._seed)
 
-    def _choose_tasks(self, closure: TaskFunctions, held_out: Any) -> tuple[list[str], list[str]]:
-        """Returns the sources and targets of a measurement with one closure per task."""
-        require_single_process(self._setup.replicas(self._search.found))
-        if self._history.tasks is None:
-            self._history.tasks = task_names(closure.tasks)
-        sources = list(self._choose_sources(closure.tasks))
-        return sources, list(self._choose_targets((closure if held_out is None else held_out).tasks, sources))
+    def _choose_functions(self, closure: TaskFunctions, held_out: TaskFunctions | None) -> Chosen:
+        """Returns the sources and targets of a measurement with one closure per task, before any of them has run."""
+        if not self._setup.replicas(self._search.found).alone:  # ranks would have to agree on which closures to run
+            raise_closure_problems(
+                [
+                    "one closure per task is not supported under data parallelism; pass one closure that returns the "
+                    "losses of all tasks."
+                ]
+            )
+        known = self._history.tasks if self._has_measured else None
+        names = (closure.tasks, (held_out or closure).tasks)
+        sources, targets = ([t for t in tasks if known is None or t in known] for tasks in names)
+        return self._choose(sources, targets)
 
-    def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._history.add(call, reading)
-        # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
-        if not (reading.finite and reading.overflowed()):
-            self._training.capture = measurement.capture
+    def _changed_task_notes(self, names: Iterable[str] | None) -> list[str]:
+        """Counts the tasks that the closure has returned for the first time after the first measured call."""
+        if not self._has_measured or names is None:
+            return []
+        tasks = self._history.tasks or ()
+        late = [name for name in names if name not in tasks]
+        self._late_tasks.update(late)
+        advice = "Pass the names of all tasks to the meter with `tasks=[...]`."
+        notes = [
+            f"{name!r} is a new task, which is not measured, as it had no loss when measuring began. {advice}"
+            for name in late
+        ]
+        if self._given_tasks is None:
+            notes += [
+                f"{name!r} is no longer returned by the closure; its pairs are skipped. {advice}"
+                for name in tasks
+                if name not in names
+            ]
+        return notes
 
-    def _warn_about(self, notes: Sequence[str]) -> None:
+    def _warn_about(self, notes: Iterable[str]) -> None:
         """Warns once about each note."""
         for note in notes:
-            if note[:40] not in self._noted:  # numbers in a note may change
-                self._noted.add(note[:40])
-                warnings.warn(note, stacklevel=4)
+            if note[:40] not in self._noted:
+                self._noted[note[:40]] = note
+                if self._warns:
+                    warnings.warn(note, stacklevel=4)
 
     def _send_to_log(self, call: int) -> None:
         if self._log is None or self._history.tasks is None:
@@ -649,68 +691,34 @@ class AffinityMeter:
         name = names[0] if estimator is None else estimator
         if name not in names:
             raise unknown_name("estimator", "estimator of this meter", estimator, names)
-        if name in self._streamed:
-            return self._streamed_affinity(name, last=last)
+        settings: dict[str, Any] = {"estimator": name}
+        if self._stream is not None and name in self._streamed:
+            if last:
+                raise ValueError(f"`estimator` must not be {name!r}, which measures no single steps")
+            if not self._stream.observed:
+                raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
+            settings["update"] = self._setup.update if self._setup.optimizers else None
+            settings |= {"held_out": False, "per_lr": self._setup.per_lr and name == "streaming_gradient"}
+            return self._stream.affinity(name, settings | {"observed": self.observed})
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
                 "check its `every` argument"
             )
-        return self._history.affinity(name, self._settings(name), last=last)
-
-    def _streamed_affinity(self, name: str, *, last: bool) -> Affinity:
-        assert self._stream is not None
-        if last:
-            raise InvalidInput("estimator", f"must not be {name!r}, which measures no single steps")
-        if not self._stream.observed:
-            raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
-        settings = {
-            "estimator": name,
-            "update": self._setup.update if self._setup.optimizers else None,
-            "held_out": False,
-            "per_lr": self._setup.per_lr and name == "streaming_gradient",
-            "observed": self.observed,
-        }
-        return self._stream.affinity(name, settings)
-
-    def _settings(self, name: str) -> dict[str, Any]:
-        steps = next(e for e in self._setup.estimators if e.name == name).of_steps
-        return {
-            "estimator": name,
-            "update": self._setup.update if steps else None,
-            "held_out": bool(self._held_out),
-            "per_lr": self._setup.per_lr and steps,
-            "unconnected": [list(pair) for pair in self.unconnected],
-        }
+        of_steps = next(e.of_steps for e in self._setup.estimators if e.name == name)
+        settings["update"] = self._setup.update if of_steps else None
+        settings |= {"held_out": bool(self._held_out), "per_lr": self._setup.per_lr and of_steps}
+        settings["unconnected"] = [list(pair) for pair in self.unconnected]
+        if self._late_tasks:
+            settings["late_tasks"] = dict(self._late_tasks)
+        return self._history.affinity(name, settings, last=last)
 
     def _quantities(self) -> dict[str, Any]:
         """Returns the settings that determine what is measured."""
+        uses_steps = self._setup.uses_steps or self._streamed
         return {
             "estimators": self._names(),
-            "update": self._setup.update if self._setup.uses_steps or self._streamed else None,
+            "update": self._setup.update if uses_steps else None,
             "per_lr": self._setup.per_lr,
-            **({"sketch": [self._dimension, self._seed]} if self._streamed else {}),
+            "sketch": [self._dimension, self._seed] if self._streamed else None,
         }
-
-
-def _held_out_functions(held_out: Any) -> TaskFunctions | None:
-    if held_out is not None and not isinstance(held_out, Mapping):
-        expected = "must be a mapping from tasks to closures, like the closures themselves"
-        raise InvalidInput("held_out", expected, type(held_out).__name__)
-    return None if held_out is None else TaskFunctions(held_out, "held-out closure")
-
-
-def _as_log_function(log: Log | Logger | None) -> Log | None:
-    """Returns the logging function, or None if `log` is None.
-
-    Example:
-        >>> _as_log_function(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
-        3 {'loss': 1.0}
-    """
-    found = getattr(log, "log", log)
-    if found is not None and not callable(found):
-        expected = (
-            "must be a function that takes the metrics and the step, or an object with a log(metrics, step) method"
-        )
-        raise InvalidInput("log", expected, type(log).__name__)
-    return found

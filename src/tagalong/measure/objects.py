@@ -10,7 +10,7 @@ import re
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from operator import is_, length_hint
 from pathlib import Path
@@ -59,6 +59,7 @@ class ClosureState:
 
     Attributes:
         modules: The modules that the closure uses, by id.
+        seen: Everything that the closure reaches, by id.
         start: The contents of everything that is saved, before the first run.
         end: The contents after the first run; empty if it has not finished.
         copied: The number of bytes copied.
@@ -68,29 +69,29 @@ class ClosureState:
 
     def __init__(self, memory: float, constants: set[int] | None = None, *, verify: bool = True) -> None:
         self.modules: dict[int, nn.Module] = {}
-        self.start: list[Any] = []
-        self.end: list[Any] = []
+        self.start, self.end = list[Any](), list[Any]()
         self.copied, self.truncated, self.compiled = 0, False, False
         self._memory, self._constants, self._verify = memory, set() if constants is None else constants, verify
-        self._seen: dict[Any, Any] = {}  # the objects too, so that no id is used twice
+        self.seen: dict[Any, Any] = {}  # the objects too, so that no id is used twice
         self._waiting: deque[tuple[Any, str, int]] = deque()  # objects, their names, and how many entries to search
-        self._arrays: list[tuple[Any, str]] = []
-        self._copies: list[tuple[Any, Any]] = []
-        self._places: list[tuple[Any, Callable[..., Any], Callable[..., Any]]] = []
-        self._watched: list[tuple[str, str, Any, Callable[..., Any], Any]] = []
-        of_python: list[Any] = [random.getstate.__self__, np.random.get_state.__self__]  # type: ignore[attr-defined]
-        of_torch = [torch.default_generator, *torch.cuda.default_generators]
-        of_torch += [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
-        self.add([*of_python, *of_torch], "generators")
+        self._arrays, self._copies = list[tuple[Any, str]](), list[tuple[Any, Any]]()
+        self._places: list[tuple[Any, Callable[..., Any], Callable[..., Any] | None, str]] = []
+        # The generators of Python and numpy are reached through their methods.
+        self.add(
+            [random.getstate, np.random.get_state, torch.default_generator, *torch.cuda.default_generators],
+            "generators",
+        )
+        if torch.backends.mps.is_available():
+            self.add(torch.mps._get_default_mps_generator(), "generators")
 
     def add(self, value: Any, name: str) -> None:
         # Saves what `value` reaches, unless it is already saved. `name` is used in messages.
-        limit = len(self._seen) + MAX_OBJECTS
+        limit = len(self.seen) + MAX_OBJECTS
         self._waiting.append((value, name, MAX_ENTRIES))
-        while self._waiting and len(self._seen) < limit:
+        while self._waiting and len(self.seen) < limit:
             value, name, entries = self._waiting.popleft()
-            if type(value) not in _ATOMS and id(value) not in self._seen:
-                self._seen[id(value)] = value
+            if type(value) not in _ATOMS and id(value) not in self.seen:
+                self.seen[id(value)] = value
                 self._visit(value, name, entries)
         self.truncated |= bool(self._waiting)
         self._waiting.clear()
@@ -101,12 +102,9 @@ class ClosureState:
             self.modules[id(part)] = part
             self.add(part, type(part).__name__)
 
-    def reached_modules(self) -> list[nn.Module]:
-        return [value for value in self._seen.values() if isinstance(value, nn.Module)]
-
     def save_end(self) -> list[str]:
         """Saves the state after the first run, and returns what has changed and cannot be restored."""
-        self.end = [read(target) for target, read, _ in self._places]
+        self.end = [read(target) for target, read, *_ in self._places]
         # Backward hooks may change objects that the run has created, such as lists of activations.
         for old, new in zip(self.start[:], self.end[:], strict=True):
             if isinstance(new, dict | list) and max(len(old), len(new)) <= MAX_ENTRIES:
@@ -116,24 +114,31 @@ class ClosureState:
                         self.add(value, "a new object")
         self.end += self.start[len(self.end) :]
         if self._verify:
-            large = [(x, copy) for x, copy in self._copies if x.nbytes > LARGE]
-            self._constants.update(id(x) for x, copy in large if x.shape == copy.shape and bool((x == copy).all()))
-        changes = [(name, kind, x) for name, kind, x, read, old in self._watched if bool(read(x) != old)]
-        self._constants.difference_update(id(value) for _, _, value in changes)
-        # ``model._modules['encoder']`` is shown as ``model.encoder``.
-        shorten = partial(re.sub, r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1")
-        return [f"`{shorten(name)}` ({kind})" for name, kind, _ in changes]
+            self._constants |= {
+                id(x)
+                for x, copy in self._copies
+                if x.nbytes > LARGE and x.shape == copy.shape and bool((x == copy).all())
+            }
+        changes = []
+        for (target, _, write, name), old, new in zip(self._places, self.start, self.end, strict=True):
+            if write is None and bool(new != old):
+                self._constants.discard(id(target))
+                # ``model._modules['encoder']`` is shown as ``model.encoder``.
+                changes.append(re.sub(r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1", name))
+        return changes
 
     def restore(self, contents: Sequence[Any]) -> None:
-        for (target, _, write), content in zip(self._places, contents, strict=False):
-            write(target, content)
+        for (target, _, write, _), content in zip(self._places, contents, strict=False):
+            if write is not None:
+                write(target, content)
 
-    def _save(self, target: Any, read: Callable[..., Any], write: Callable[..., Any]) -> None:
-        self._places.append((target, read, write))
+    def _save(self, target: Any, read: Callable[..., Any], write: Callable[..., Any] | None, name: str = "") -> None:
+        # Without `write`, the target is only watched.
+        self._places.append((target, read, write, name))
         self.start.append(read(target))
 
     def _watch(self, name: str, kind: str, target: Any, read: Callable[..., Any]) -> None:
-        self._watched.append((name, kind, target, read, read(target)))
+        self._save(target, read, None, f"`{name}` ({kind})")
 
     def _visit(self, value: Any, name: str, entries: int) -> None:
         # Saves or watches the object.
@@ -144,7 +149,9 @@ class ClosureState:
         elif isinstance(value, list | dict | set | deque) and len(value) > 50 * entries:
             self._watch(name, "a long container", value, len)
         elif isinstance(value, set | deque):
-            self._watch(name, f"a {type(value).__name__}", value, _identities)
+            self._watch(
+                name, f"a {type(value).__name__}", value, lambda x: [y if type(y) in _ATOMS else id(y) for y in x]
+            )
         elif hasattr(type(value), "__length_hint__"):
             self._watch(name, "an iterator", value, length_hint)
         else:
@@ -180,8 +187,8 @@ class ClosureState:
         names = set() if is_library(function.__module__) else _variable_names(function.__code__)
         namespaces = [function.__globals__]
         for namespace in namespaces:  # which grows
-            fresh = {name for name in names if (id(namespace), name) not in self._seen}
-            self._seen |= {(id(namespace), name): None for name in fresh}
+            fresh = {name for name in names if (id(namespace), name) not in self.seen}
+            self.seen |= {(id(namespace), name): None for name in fresh}
             self._save(
                 (namespace, fresh), lambda at: {name: at[0][name] for name in at[1] & at[0].keys()}, _write_variables
             )
@@ -213,13 +220,12 @@ class ClosureState:
         # The smallest come first, so that a large one does not use up the memory.
         groups: defaultdict[Any, list[Tensor]] = defaultdict(list)
         for value, name in sorted(self._arrays, key=lambda pair: pair[0].nbytes):
-            is_tensor = isinstance(value, Tensor)
             if (id(value) in self._constants and not self._verify) or self.copied + value.nbytes > self._memory:
-                kind = f"a {type(value).__name__} too large for `state_memory`"
-                self._watch(name, kind, value, _version if is_tensor else _sample)
+                read = _version if isinstance(value, Tensor) else _sample
+                self._watch(name, f"a {type(value).__name__} too large for `state_memory`", value, read)
                 continue
             self.copied += value.nbytes
-            if is_tensor:
+            if isinstance(value, Tensor):
                 groups[value.dtype, value.device].append(value)
             else:
                 self._save(value, np.copy, np.copyto)
@@ -243,10 +249,9 @@ def _has_state(value: Any) -> bool:
     attributes, module = getattr(value, "__dict__", None), str(type(value).__module__)
     if not isinstance(attributes, dict) or isinstance(value, Tensor | type | torch.optim.Optimizer | BaseException):
         return False
-    if any(type(x).__module__.partition(".")[0] in _OF_THREADS for x in attributes.values()):
-        return False
+    has_threads = any(type(x).__module__.partition(".")[0] in _OF_THREADS for x in attributes.values())
     is_own = module.partition(".")[0] not in _LEFT_ALONE and not module.startswith("tagalong.measure")
-    return is_own or isinstance(value, nn.Module | types.FunctionType)
+    return (is_own or isinstance(value, nn.Module | types.FunctionType)) and not has_threads
 
 
 def _variable_names(code: types.CodeType) -> set[str]:
@@ -266,10 +271,6 @@ def _write_dict(target: dict[Any, Any], saved: dict[Any, Any], kind: Any = dict)
         kind.update(target, saved)
 
 
-def _identities(values: Iterable[Any]) -> list[Any]:
-    return [value if type(value) in _ATOMS else id(value) for value in values]
-
-
 # The first kind that fits; the functions of the base classes, since subclasses may have changed them.
 _RESTORED: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
     list: (list.copy, lambda target, saved: list.__setitem__(target, slice(None), saved)),
@@ -285,8 +286,7 @@ _RESTORED: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 def _write_attributes(tensor: Tensor, saved: tuple[bool, Tensor | None, dict[str, Any]]) -> None:
     tensor.requires_grad, gradient, attributes = saved
-    if tensor.grad is not gradient:
-        tensor.grad = gradient
+    tensor.grad = gradient
     _write_dict(vars(tensor), attributes)
 
 
@@ -307,8 +307,8 @@ def _write_tensors(tensors: Sequence[Tensor], saved: tuple[list[Tensor], list[Te
 
 def _version(tensor: Tensor) -> object:
     # Changes if a tensor is written to or replaced, except through ``.data``.
-    is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-    return id(tensor), tensor._version, tensor.data_ptr() if is_plain else 0
+    has_address = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+    return id(tensor), tensor._version, tensor.data_ptr() if has_address else 0
 
 
 def _version_and_norm(parameter: Tensor) -> object:

@@ -1,173 +1,213 @@
-"""The quantities observed at a measured step: losses after a step on each task, and inner products of gradients."""
+"""What is observed at a measured step: inner products of gradients and steps, and the losses after each step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .estimators import Observed, Quantity
-from .gradients import Gradient, TaskGradients, gradient_rows, parameter_blocks
+from tagalong.errors import InvalidInput
+
+from .estimators import Quantity
+from .gradients import Gradient, TaskGradients
 from .isolation import copy_tensors
 from .steps import Steps
 
-PROBED_SOURCES = 3
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
 
-@dataclass
-class StepContext:
-    """The inputs to a measured step.
+class SourceSteps:
+    """The steps Δθ_i that the optimizer would take on the loss of each source task i alone.
 
-    Attributes:
-        parameters: The trainable shared parameters, θ.
-        steps: The steps that the optimizer would take.
-        sources: The tasks on which steps are taken.
-        present: All tasks with a loss in the closure, including those on which no step is taken this time.
-        targets: The tasks whose losses are compared before and after the steps.
-        gradients: The gradients of the closure's losses (sources).
-        target_gradients: The gradients of the target losses: those of the held-out closure if there is one, otherwise
-            `gradients`.
-        replay_targets: A function that replays the targets' closure and returns their losses.
-        before: The target losses at θ.
-        null: Whether the null step (with a zero gradient) is also measured, as the last source.
-        gradient_memory: The number of bytes available for gradients that are in memory at the same time.
-        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's contribution to the
-            sum.
-        probe: Whether to take other steps in the same directions, to see how much of the changes is rounding.
-        probed: The target losses after the opposite step and after twice the step on the first few sources
-            [2, sources, targets], available after `observe`.
+    Args:
+        steps: The optimizer's rule for a step on a gradient.
+        gradients: The gradients of the sources.
+        sources: The source tasks.
+        null: Whether the last step is the null step, on a zero gradient.
     """
 
-    parameters: Sequence[Tensor]
-    steps: Steps
-    sources: Sequence[str]
-    present: Sequence[str]
-    targets: Sequence[str]
-    gradients: TaskGradients
-    target_gradients: TaskGradients
-    replay_targets: Callable[[], Tensor]
-    before: Tensor
-    null: bool
-    gradient_memory: float
-    own_targets: bool = False
-    probe: bool = False
-    probed: Tensor | None = None
+    def __init__(self, steps: Steps, gradients: TaskGradients, sources: Sequence[str], *, null: bool) -> None:
+        self.rule, self.gradients, self.sources, self.null = steps, gradients, sources, null
+        self.parameters = gradients.parameters
 
-    @property
-    def held_out(self) -> bool:
-        return self.target_gradients is not self.gradients
+    def __len__(self) -> int:
+        return len(self.sources) + self.null
+
+    def gradient(
+        self, row: int, indices: Sequence[int] | None = None, rows: Sequence[Tensor] | None = None
+    ) -> Gradient:
+        """Returns the weighted gradient for one step, taken from `rows` (a matrix per parameter) if they are given."""
+        parameters = self.parameters if indices is None else [self.parameters[i] for i in indices]
+        if row == len(self.sources):
+            return [torch.zeros_like(p) for p in parameters]
+        task = self.sources[row]
+        if rows is None:
+            return self.gradients.gradient(task, weighted=True)
+        weight, touched = self.gradients.weights[task], self.gradients.touched[task]
+        return [
+            (matrix[row] * weight).view(p.shape).to(p.dtype) if index in touched else None
+            for index, matrix, p in zip(indices or range(len(rows)), rows, parameters, strict=True)
+        ]
+
+    def step(self, gradient: Gradient, indices: Sequence[int]) -> list[Tensor]:
+        """Returns the step on a gradient, for some of the parameters."""
+        origin = [self.parameters[i].data for i in indices]
+        step = [torch.zeros_like(p) for p in origin]
+        self.rule.add(step, indices, gradient, origin)
+        return step
+
+    def losses_after(
+        self, replay: Callable[[], Tensor], rows: Sequence[Tensor] | None, probed: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Moves the parameters in place by each step in turn, and returns the target losses L_j(θ + Δθ_i) there.
+
+        The parameters are restored, even if an error is raised.
+
+        Args:
+            replay: A function that replays the closure and returns the target losses.
+            rows: The gradients of the sources, if they are kept.
+            probed: The number of sources for which the losses after the opposite step and after twice the step are
+                returned as well [2, sources, targets].
+        """
+        values = [p.data for p in self.parameters]
+        saved = copy_tensors(values)
+        after, probes = [], []
+        try:
+            for row in range(len(self)):
+                torch._foreach_copy_(values, saved)
+                self.rule.add(values, range(len(values)), self.gradient(row, rows=rows), saved)
+                after.append(replay())
+                if row < min(probed, len(self.sources)):
+                    for weight in (2.0, 3.0):  # from θ + Δθ to θ − Δθ, and from there to θ + 2Δθ
+                        torch._foreach_lerp_(values, saved, weight)
+                        probes.append(replay())
+        finally:
+            torch._foreach_copy_(values, saved)
+        return torch.stack(after), torch.stack(probes).unflatten(0, (-1, 2)).transpose(0, 1) if probes else None
+
+    def slopes(
+        self, indices: Sequence[int], source_rows: Sequence[Tensor], target_rows: Sequence[Tensor], device: torch.device
+    ) -> Tensor:
+        """Returns ⟨g_j, −Δθ_i⟩ on some of the parameters [steps, targets]."""
+
+        def effects(row: int) -> Tensor:  # [parameters, targets]
+            step = self.step(self.gradient(row, indices, source_rows), indices)
+            pairs = zip(target_rows, step, strict=True)
+            return torch.stack([-(matrix @ part.reshape(-1).to(matrix.dtype)).to(device) for matrix, part in pairs])
+
+        factor = self.rule.slope(indices)
+        if factor is None:
+            return torch.stack([effects(row).sum(0) for row in range(len(self))])
+        # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
+        products = [(s @ t.T).to(device) for s, t in zip(source_rows, target_rows, strict=True)]
+        gram = torch.stack(products).sum(0)
+        weights = [self.gradients.weights[task] for task in self.sources]
+        slopes = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
+        if self.rule.idle:
+            return slopes
+        null_effects = effects(len(self.sources))
+        used = [[index in self.gradients.touched[task] for index in indices] for task in self.sources]
+        slopes += torch.tensor(used).to(null_effects) @ null_effects
+        return torch.cat([slopes, null_effects.sum(0, keepdim=True)]) if self.null else slopes
 
 
-def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`. The parameters are restored even if an error is raised."""
-    observed = Observed(context.before)
-    kept = None
-    if needs - {"after"}:
-        kept = _compute_inner_products(context, needs, observed)
-    if "after" in needs:
-        observed.after = _lookahead(context, kept)
-    return observed
+def inner_products(
+    moves: SourceSteps,
+    targets: Sequence[str],
+    target_gradients: TaskGradients | None,
+    present: Sequence[str],
+    needs: frozenset[Quantity],
+    *,
+    memory: float,
+    local: bool,
+    device: torch.device,
+) -> tuple[dict[str, Tensor], list[Tensor] | None]:
+    """Computes the slopes and cosines in `needs`, in blocks of parameters whose gradients fit in memory.
 
+    Args:
+        moves: The steps on the sources, and the gradients that they are taken on.
+        targets: The target tasks.
+        target_gradients: The gradients of the held-out losses, if there are any.
+        present: All tasks with a loss in the closure, whose mean gradient is subtracted for centered cosines.
+        needs: The names of the quantities, as in `Observed`.
+        memory: The number of bytes available for gradients.
+        local: Whether held-out gradients, and therefore slopes, are only this rank's contribution to the sum.
+        device: The device for the results.
 
-@dataclass
-class _GradientBlock:
-    """The gradients with respect to some of the shared parameters, as one matrix [tasks, elements] per parameter.
-
-    Attributes:
-        indices: The indices of the parameters.
-        sources: The gradients of the sources.
-        targets: The gradients of the targets.
-        centering: The gradients whose mean is subtracted from those of the sources, starting with the sources.
+    Returns:
+        The quantities by name, and the gradients of the sources if all of them fit in memory at once.
     """
-
-    indices: list[int]
-    sources: list[Tensor]
-    targets: list[Tensor]
-    centering: list[Tensor]
-
-
-def _compute_inner_products(
-    context: StepContext, needs: frozenset[Quantity], observed: Observed
-) -> _GradientBlock | None:
-    """Computes all inner products of gradients, and returns the gradients if all of them fit in memory at once."""
-    of_sources = _source_rows(context, needs)
-    rows = len(of_sources) + len(context.targets) if context.held_out else len(of_sources)
-    blocks = parameter_blocks(context.parameters, rows, context.gradient_memory, context.steps)
-    sums = _InnerProducts(context, needs)
+    # The tasks whose losses in the closure are differentiated, starting with the sources.
+    others = targets if target_gradients is None else present if "centered_inner" in needs else ()
+    tasks = list(dict.fromkeys([*moves.sources, *others]))
+    blocks = moves.gradients.blocks(len(tasks) + (0 if target_gradients is None else len(targets)), memory)
+    if len(blocks) > 1 and not moves.rule.separable:
+        raise InvalidInput(
+            "gradient_memory",
+            "must be large enough for the gradients of all tasks with this optimizer",
+            f"{memory:.0f} bytes",
+            "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
+        )
+    sums = _RunningSums(device)
     for indices in blocks:
-        block = _gradient_block(context, of_sources, indices)
-        sums.add(block)
-        if len(blocks) == 1:
-            sums.write(observed)
-            return block
-        del block  # frees these gradients before those of the next block are computed
-    sums.write(observed)
-    return None
+        rows = moves.gradients.rows(tasks, indices)
+        source_rows = [matrix[: len(moves.sources)] for matrix in rows]
+        if target_gradients is not None:
+            target_rows = target_gradients.rows(targets, indices, local=local)
+        elif list(targets) == tasks:
+            target_rows = rows
+        else:
+            target_rows = [matrix[[tasks.index(task) for task in targets]] for matrix in rows]
+        if "slopes" in needs:
+            sums.add("slopes", moves.slopes(indices, source_rows, target_rows, device))
+        sums.add_products(needs, [moves.parameters[i] for i in indices], source_rows, target_rows, rows)
+        if len(blocks) > 1:  # frees these gradients before those of the next block are computed
+            del rows, source_rows, target_rows
+
+    quantities = {name: parts[0] for name, parts in sums.parts.items() if name == "slopes"}
+    for name in sums.parts.keys() - {"slopes"}:
+        cosines = (_centered_cosines if name == "centered_inner" else _cosines)(*sums.parts[name])
+        cosines = cosines[: len(moves.sources)]
+        # A row of zeros for the null step keeps the rows of all quantities aligned; cosine estimators ignore it.
+        quantities[name] = torch.cat([cosines, torch.zeros_like(cosines[:1])]) if moves.null else cosines
+    return quantities, source_rows if len(blocks) == 1 else None
 
 
-def _source_rows(context: StepContext, needs: frozenset[Quantity]) -> list[str]:
-    """Returns the tasks whose losses in the closure must be differentiated, starting with the sources."""
-    if not context.held_out:
-        return list(dict.fromkeys([*context.sources, *context.targets]))
-    return list(dict.fromkeys([*context.sources, *(context.present if "centered_inner" in needs else ())]))
+class _RunningSums:
+    """Sums over parameters of the terms of inner products, and of squared norms, by quantity."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.parts: dict[str, list[Tensor]] = {}
+        self._device = device
+
+    def add(self, quantity: str, *parts: Tensor) -> None:
+        new = [part.to(self._device) for part in parts]
+        old = self.parts.get(quantity)
+        self.parts[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
+
+    def add_products(
+        self,
+        needs: frozenset[Quantity],
+        parameters: Sequence[Tensor],
+        source_rows: Sequence[Tensor],
+        target_rows: Sequence[Tensor],
+        centering_rows: Sequence[Tensor],
+    ) -> None:
+        for p, s, t, c in zip(parameters, source_rows, target_rows, centering_rows, strict=True):
+            if "centered_inner" in needs:
+                self.add("centered_inner", c @ t.T, c @ c.T, t @ t.T)
+            if "inner" in needs:
+                self.add("inner", s @ t.T, _squared_norms(s), _squared_norms(t))
+            if "kernel_inner" in needs:
+                elements = None if p.dim() > 1 else 0
+                s, t = s[:, :elements], t[:, :elements]
+                self.add("kernel_inner", s @ t.T, _squared_norms(s), _squared_norms(t))
 
 
-def _gradient_block(context: StepContext, of_sources: Sequence[str], indices: list[int]) -> _GradientBlock:
-    rows = gradient_rows(context.gradients, of_sources, context.parameters, indices)
-    sources = [matrix[: len(context.sources)] for matrix in rows]
-    if context.held_out:
-        gradients, local = context.target_gradients, context.own_targets
-        targets = gradient_rows(gradients, context.targets, context.parameters, indices, local=local)
-        return _GradientBlock(indices, sources, targets, rows)
-    order = [of_sources.index(task) for task in context.targets]
-    targets = rows if order == list(range(len(of_sources))) else [matrix[order] for matrix in rows]
-    return _GradientBlock(indices, sources, targets, rows)
-
-
-class _InnerProducts:
-    """Sums the inner products of gradients and steps over parameters."""
-
-    def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
-        self._context = context
-        self._needs = needs
-        self._sums: dict[str, list[Tensor]] = {}
-
-    def add(self, block: _GradientBlock) -> None:
-        if "slopes" in self._needs:
-            self._add("slopes", _slopes(self._context, block))
-        for index, *matrices in zip(block.indices, block.sources, block.targets, block.centering, strict=True):
-            sources, targets, centering = matrices
-            if "gram" in self._needs:
-                own = sources if self._context.held_out else targets
-                self._add("gram", own @ own.T)
-            of_kernels = None if self._context.parameters[index].dim() > 1 else 0  # elements
-            for quantity, elements in (("inner", None), ("kernel_inner", of_kernels)):
-                if quantity in self._needs:
-                    s, t = sources[:, :elements], targets[:, :elements]
-                    squares = (torch.linalg.vector_norm(x, dim=1).square() for x in (s, t))
-                    self._add(quantity, s @ t.T, *squares)
-            if "centered_inner" in self._needs:
-                of_sources, of_targets = (x @ x.T for x in (centering, targets))
-                self._add("centered_inner", centering @ targets.T, of_sources, of_targets)
-
-    def _add(self, quantity: str, *products: Tensor) -> None:
-        new = [part.to(self._context.before.device) for part in products]
-        old = self._sums.get(quantity)
-        self._sums[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
-
-    def write(self, observed: Observed) -> None:
-        for quantity, parts in self._sums.items():
-            if quantity in ("slopes", "gram"):
-                setattr(observed, quantity, parts[0])
-                continue
-            compute = _centered_cosines if quantity == "centered_inner" else _cosines
-            found = compute(*parts)[: len(self._context.sources)]
-            if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
-                found = torch.cat([found, torch.zeros_like(found[:1])])
-            setattr(observed, quantity, found)
+def _squared_norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.square()
 
 
 def _cosines(inner: Tensor, squared_source_norms: Tensor, squared_target_norms: Tensor) -> Tensor:
@@ -182,7 +222,7 @@ def _centered_cosines(inner: Tensor, of_sources: Tensor, of_targets: Tensor) -> 
     """
     if min(inner.shape) < 3:
         return _cosines(inner, of_sources.diagonal(), of_targets.diagonal())
-    return _cosines(_centered(inner), *(_centered_squares(gram) for gram in (of_sources, of_targets)))
+    return _cosines(_centered(inner), _centered_squares(of_sources), _centered_squares(of_targets))
 
 
 def _centered_squares(gram: Tensor) -> Tensor:
@@ -193,78 +233,3 @@ def _centered_squares(gram: Tensor) -> Tensor:
 
 def _centered(gram: Tensor) -> Tensor:
     return gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
-
-
-def _slopes(context: StepContext, block: _GradientBlock) -> Tensor:
-    """Returns ⟨g_j, −Δθ_i⟩ on one block."""
-    factor = context.steps.slope(block.indices)
-    if factor is None:
-        rows = range(len(context.sources) + context.null)
-        steps = (_step(context, block.indices, _row_gradient(context, block, row)) for row in rows)
-        return torch.stack([torch.stack(_effects(context, block, step)).sum(0) for step in steps])
-    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
-    weights = [context.gradients.weight(task) for task in context.sources]
-    products = [(s @ t.T).to(context.before.device) for s, t in zip(block.sources, block.targets, strict=True)]
-    gram = torch.stack(products).sum(0)
-    scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
-    if context.steps.idle:
-        return scaled
-    null_step = _step(context, block.indices, _row_gradient(context, block, len(context.sources)))
-    null_parts = torch.stack(_effects(context, block, null_step))  # [parameters, targets]
-    used = [[index in context.gradients.touched[task] for index in block.indices] for task in context.sources]
-    slopes = scaled + torch.tensor(used).to(null_parts) @ null_parts
-    return torch.cat([slopes, null_parts.sum(0, keepdim=True)]) if context.null else slopes
-
-
-def _step(context: StepContext, indices: Sequence[int], gradient: Gradient) -> list[Tensor]:
-    origin = [context.parameters[i].data for i in indices]
-    step = [torch.zeros_like(p) for p in origin]
-    context.steps.add(step, indices, gradient, origin)
-    return step
-
-
-def _effects(context: StepContext, block: _GradientBlock, step: Sequence[Tensor]) -> list[Tensor]:
-    """Returns ⟨g_j, −Δθ⟩ for each parameter, over the targets j."""
-    rows = zip(block.targets, step, strict=True)
-    return [-(matrix @ part.reshape(-1).to(matrix.dtype)).to(context.before.device) for matrix, part in rows]
-
-
-def _row_gradient(context: StepContext, block: _GradientBlock, row: int) -> Gradient:
-    """Returns a source's weighted gradient on one block, or zeros for the null step."""
-    parameters = [context.parameters[i] for i in block.indices]
-    if row == len(context.sources):
-        return [torch.zeros_like(p) for p in parameters]
-    task = context.sources[row]
-    weight, touched = context.gradients.weight(task), context.gradients.touched[task]
-    return [
-        (matrix[row] * weight).view(p.shape).to(p.dtype) if index in touched else None
-        for index, matrix, p in zip(block.indices, block.sources, parameters, strict=True)
-    ]
-
-
-def _lookahead(context: StepContext, kept: _GradientBlock | None) -> Tensor:
-    """Returns L_j(θ + Δθ_i), by moving the parameters in place and replaying the closure."""
-    values = [p.data for p in context.parameters]
-    saved = copy_tensors(values)
-    found, probed = [], []
-    try:
-        for row in range(len(context.sources) + context.null):
-            context.steps.add(values, range(len(values)), _source_gradient(context, row, kept), saved)
-            found.append(context.replay_targets())
-            if context.probe and row < min(PROBED_SOURCES, len(context.sources)):
-                for weight in (2.0, 3.0):  # from θ + Δθ to θ − Δθ, and from there to θ + 2Δθ
-                    torch._foreach_lerp_(values, saved, weight)
-                    probed.append(context.replay_targets())
-            torch._foreach_copy_(values, saved)
-    finally:
-        torch._foreach_copy_(values, saved)
-    context.probed = torch.stack(probed).unflatten(0, (-1, 2)).transpose(0, 1) if probed else None
-    return torch.stack(found)
-
-
-def _source_gradient(context: StepContext, row: int, kept: _GradientBlock | None) -> Gradient:
-    if kept is not None:
-        return _row_gradient(context, kept, row)
-    if row == len(context.sources):
-        return [torch.zeros_like(p) for p in context.parameters]
-    return context.gradients.gradient(context.sources[row], weighted=True)

@@ -1,4 +1,4 @@
-"""When to measure: at fixed intervals, within a time budget, or a few source tasks at a time; and what it takes."""
+"""When to measure: at fixed intervals, within a time budget, a few source tasks at a time, or as batches are loaded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tagalong.errors import is_integer, is_positive, is_positive_integer
+
+if TYPE_CHECKING:
+    from .meter import AffinityMeter
 
 
 class Schedule(ABC):
@@ -85,10 +89,10 @@ class Auto(Schedule):
 
     def timed(self, call: int, measured_seconds: float, plain_seconds: float) -> None:
         """Receives the duration of the last measurement and the average duration of a plain step, in seconds."""
-        if call < self.WARM_UP or plain_seconds <= 0:
-            self._next = call + self.WARM_UP
-        else:
-            self._next = call + max(1, math.ceil(measured_seconds / (self.max_overhead * plain_seconds)))
+        interval = self.WARM_UP
+        if call >= self.WARM_UP and plain_seconds > 0:
+            interval = max(1, math.ceil(measured_seconds / (self.max_overhead * plain_seconds)))
+        self._next = call + interval
 
     def state_dict(self) -> dict[str, Any]:
         return {"next": self._next}
@@ -233,3 +237,42 @@ class TrainingClock:
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._total, self._measuring = float(state["total"]), float(state["measuring"])
         self._calls, self._last_call, self._unread = int(state["calls"]), None, None
+
+
+class MeasuredLoader:
+    """Wraps a data loader, and measures each batch just before the training loop receives it.
+
+    Pass it instead of the loader to a ``fit`` method that contains the training loop. At that point, the parameters and
+    the optimizer are in the state in which the training step will find them. Training does not change: the batches are
+    the same, and everything that a measurement changes is restored.
+
+    Args:
+        loader: The data loader, or any iterable of batches.
+        meter: The meter. It counts every batch as a call.
+        task_losses: A function that takes a batch and returns the losses by task, like a closure of the meter. It must
+            not change the batch, and it must move the batch to the device if the training loop does so.
+
+    Example:
+        >>> from tagalong import AffinityMeter
+        >>> encoder, loader = torch.nn.Linear(3, 2), [torch.ones(4, 3), torch.zeros(4, 3)]
+        >>> meter = AffinityMeter(encoder, lr=0.1, every=2)
+        >>> measured = MeasuredLoader(loader, meter, lambda x: dict(zip("ab", encoder(x).pow(2).mean(0))))
+        >>> len(measured), len([batch for batch in measured]), meter.measured
+        (2, 2, 1)
+    """
+
+    def __init__(self, loader: Iterable[Any], meter: AffinityMeter, task_losses: Callable[[Any], Any]) -> None:
+        self.loader, self.meter, self.task_losses = loader, meter, task_losses
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            self.meter.measure_only(partial(self.task_losses, batch))
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "loader":  # not yet set while being unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)

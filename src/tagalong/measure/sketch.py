@@ -170,7 +170,7 @@ class _Part:
         return projection * factor**0.5
 
     def _flatten(self, start: int, pieces: Sequence[tuple[int, slice]], tensors: Sequence[Tensor | None]) -> Tensor:
-        """Copies a tile's elements of the tensors, with zeros for missing tensors and to fill rows."""
+        # Copies a tile's elements of the tensors, with zeros for missing tensors and to fill rows.
         parts = [self._signs.new_zeros(start % self._dimension)]
         for number, elements in pieces:
             tensor = tensors[number]
@@ -245,18 +245,12 @@ def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tenso
 
 
 def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
-    """Checks that P is known and positive for each optimizer that trains any of the parameters."""
+    """Checks that P is known for each optimizer that trains any of the parameters."""
     shared = {id(p) for p in parameters}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            if shared.isdisjoint(map(id, group["params"])):
-                continue
-            _moment_name(optimizer, group)
-            if group.get("maximize"):
-                raise ValueError(
-                    f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
-                    "losses decrease; minimize the negative of the objective"
-                )
+            if not shared.isdisjoint(map(id, group["params"])):
+                _moment_name(optimizer, group)
 
 
 def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:

@@ -48,8 +48,7 @@ class Steps:
     @property
     def lr(self) -> float:
         if len(self._learning_rates) != 1:
-            rates = self._learning_rates or "none"
-            raise ValueError(f"`per_lr` needs one learning rate for all shared parameters, found {rates}")
+            raise ValueError(f"`per_lr` needs one learning rate for all parameters, found {self._learning_rates}")
         return self._learning_rates[0]
 
     def slope(self, indices: Sequence[int]) -> float | None:
@@ -120,15 +119,15 @@ class SgdRule(StepRule):
         self._dampening, self._decay = float(group.get("dampening", 0.0)), float(group.get("weight_decay", 0.0))
         self._sign = -1.0 if group.get("maximize") else 1.0
         self._nesterov = bool(group.get("nesterov"))
-        buffers = {index: state.get("momentum_buffer") for index, state in states.items() if self._momentum}
-        self._buffers = {index: buffer for index, buffer in buffers.items() if buffer is not None}
+        has_buffer = [i for i, state in states.items() if self._momentum and state.get("momentum_buffer") is not None]
+        self._buffers = {index: states[index]["momentum_buffer"] for index in has_buffer}
         self.idle = not self._momentum and not self._decay
 
     def slope(self, index: int) -> float | None:
         return -self._lr * self._coefficients(index in self._buffers)[0] * self._sign
 
     def _coefficients(self, has_buffer: bool) -> tuple[float, float]:
-        """Returns the coefficients of d and m in the step direction."""
+        # of d and m in the step direction
         fresh = 1.0 - self._dampening if has_buffer else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
@@ -299,8 +298,6 @@ def make_steps(
         kind, rate = type(optimizer), group.get("lr")
         learning_rates += [] if rate is None else [float(rate)]
         states = {i: optimizer.state.get(parameters[i]) or {} for i in indices}
-        if update == "sgd" and rate is None:
-            raise ValueError(f"`optimizer` ({kind.__name__}) has no learning rate; pass `update='sgd'` with `lr`")
         if update == "sgd":
             rules[SgdRule({"lr": rate}, {})] = indices
         elif kind not in (SGD, Adam, AdamW) or any(parameters[i].dtype not in FORMULA_DTYPES for i in indices):

@@ -21,7 +21,7 @@ from tagalong.affinity import Affinity
 from tagalong.registry import unknown_name
 
 from .distributed import Replicas, check_sharding, local_part, sharding_ranks
-from .history import HostCopy, task_names
+from .history import Floats, HostCopy, task_names
 from .setup import Setup
 from .sketch import GradientSketch, check_optimizers
 from .steps import check_ownership
@@ -32,9 +32,6 @@ EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare th
 BLOCKS = 8  # parts of each task's visits, whose differences show the noise
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
 
 def split_estimators(estimators: Any) -> tuple[tuple[str, ...], list[Any]]:
     """Separates the names of streaming estimators from the estimators that use a closure.
@@ -43,8 +40,7 @@ def split_estimators(estimators: Any) -> tuple[tuple[str, ...], list[Any]]:
         >>> split_estimators(["lookahead", "streaming"])
         (('streaming',), ['lookahead'])
     """
-    is_list = isinstance(estimators, Sequence) and not isinstance(estimators, str)
-    items = list(estimators) if is_list else [estimators]
+    items = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
     streaming = [item for item in items if isinstance(item, str) and item in STREAMING_ESTIMATORS]
     return tuple(dict.fromkeys(streaming)), [item for item in items if item not in streaming]
 
@@ -165,8 +161,6 @@ class GradientStream:
                 "`loss` is required by estimator='streaming_gradient', which measures steps as fractions of the loss; "
                 "pass the loss whose backward() was called: meter.observe(task, loss)"
             )
-        if isinstance(loss, Tensor) and loss.numel() != 1:
-            raise ValueError(f"`loss` must be the scalar loss whose backward() was called, found {tuple(loss.shape)}")
         if all(p.grad is None for p in self._setup.parameters):
             raise RuntimeError(
                 "no shared parameter has a gradient; call `observe` after backward() and before zero_grad(), and check "
@@ -180,10 +174,8 @@ class GradientStream:
             )
 
     def _check_agreement(self, task: str, replicas: Replicas) -> None:
-        """Checks at the first observations, and from time to time, that all ranks have observed the same tasks.
-
-        Otherwise, the gradients of different tasks were averaged over the ranks before they could be observed.
-        """
+        # If ranks differ, the gradients of different tasks were averaged before they could be observed. This is checked
+        # at the first observations and from time to time.
         self._observed_here += 1
         self._digest = zlib.crc32(f"{task!r},".encode(), self._digest)  # ranks may have numbered the tasks differently
         if self._observed_here % ROWS_PER_COPY and self._observed_here not in EARLY_CHECKS:
@@ -195,11 +187,8 @@ class GradientStream:
             )
 
     def _without_earlier(self, projection: Tensor) -> Tensor:
-        """Returns the part of the projection that is new, if ``.grad`` still contains the gradient observed before.
-
-        An optimizer step increases the versions of the parameters. A backward pass that accumulates keeps the tensors
-        in ``.grad`` and increases their versions.
-        """
+        # Subtracts the previous projection if ``.grad`` still contains the gradient observed then: an optimizer step
+        # increases the versions of the parameters, and a backward pass that accumulates keeps the tensors in ``.grad``.
         gradients = [p.grad for p in self._sketch.trainable]
         steps = [_versions(p) for p in self._sketch.trainable]
         tensors = [None if gradient is None else weakref.ref(gradient) for gradient in gradients]
@@ -218,7 +207,7 @@ class GradientStream:
         return projection - last_projection.nan_to_num(0.0, 0.0, 0.0)
 
     def _copy_rows(self) -> None:
-        """Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait."""
+        # Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait.
         rows, copy = self._copying
         for (task, layout, _), values in zip(rows, () if copy is None else copy.to_numpy(), strict=True):
             for means in self._means.values():
@@ -237,12 +226,12 @@ class GradientStream:
 
 
 def _versions(tensor: Tensor) -> tuple[int, int]:
-    """Returns the version counters of a tensor and of this rank's part of it, either of which a write increases."""
+    # A write increases either the tensor's counter or that of this rank's part of it.
     return tensor._version, local_part(tensor)._version
 
 
 def _is_local_gradient(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the last forward pass was inside no_sync(), so that gradients are not averaged over ranks yet."""
+    # Inside no_sync(), gradients are not averaged over ranks yet.
     if wrapper is None or wrapper.require_forward_param_sync:
         return False
     if wrapper.gradient_as_bucket_view:  # gradients move when they are averaged
@@ -274,7 +263,7 @@ class RunningMeans:
 
     def __init__(self, dimension: int, *, unit_length: bool) -> None:
         self._unit_length = unit_length
-        # The first axis of these has a row per task.
+        # The first axis of these has a row per task, and more for tasks to come.
         self._sums = np.zeros((0, BLOCKS, dimension), dtype=np.float32)
         self._counts = np.zeros((0, BLOCKS), dtype=np.int64)
         self._latest = np.zeros((0, dimension), dtype=np.float32)
@@ -283,7 +272,7 @@ class RunningMeans:
         self._shares = np.zeros(0)
         self._together = np.zeros((0, 0), dtype=np.int32)
         self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
-        self._visits = self._centered = self._layout = 0
+        self._tasks = self._visits = self._centered = self._layout = 0
         self.skipped: dict[str, Counter[int]] = {}
 
     def add(self, task: int, gradient: Floats, loss: float, layout: int) -> None:
@@ -297,7 +286,7 @@ class RunningMeans:
 
         # The mean of the most recent gradients of all tasks, without those that are out of date.
         self._visits += 1
-        last = self._visits - max(RECENT, 2 * len(self._counts)) if layout == self._layout else self._visits
+        last = self._visits - max(RECENT, 2 * self._tasks) if layout == self._layout else self._visits
         self._layout = layout
         expired = (self._last_visit > 0) & (self._last_visit <= last)
         if expired.any():
@@ -308,7 +297,7 @@ class RunningMeans:
         self._latest[task], self._last_visit[task] = value, self._visits
         recent = self._last_visit > 0
         number = np.count_nonzero(recent)
-        if number < max(2, min(3, len(self._counts))):
+        if number < max(2, min(3, self._tasks)):
             self.skip(task, "no other task nearby")
             return
         mean = self._center / number
@@ -327,14 +316,16 @@ class RunningMeans:
         self._make_room(task)
         self.skipped.setdefault(reason, Counter())[task] += 1
 
-    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, Counts]:
+    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
-        sums, counts, visits = self._sums.astype(np.float64), self._counts, self._counts.sum(axis=1)
-        shares = self._shares / np.maximum(1, visits)
-        if first_order or len(sums) < 3:
+        n = self._tasks
+        sums, counts = self._sums[:n].astype(np.float64), self._counts[:n]
+        visits = counts.sum(axis=1)
+        shares = self._shares[:n] / np.maximum(1, visits)
+        if first_order or n < 3:
             # The mean gradient over all tasks and visits, which is the same for each task, is added again.
             sums += counts[:, :, None] * (self._center_sum / max(1, self._centered))
-            shares = np.zeros(len(sums))
+            shares[:] = 0.0
         else:
             # What is left of the mean over the tasks is subtracted.
             means = sums.sum(axis=1)[visits > 0] / visits[visits > 0, None]
@@ -345,12 +336,12 @@ class RunningMeans:
         products = [_products(sums[:, kept], counts[:, kept], shares) for kept in subsets]
         grams, squares = (np.stack(parts) for parts in zip(*products, strict=True))
         if first_order:
-            values, errors = _loss_fractions(grams, squares, self._losses, sums.shape[2])
+            values, errors = _loss_fractions(grams, squares, self._losses[:n], sums.shape[2])
         else:
             values, errors = _cosines(grams, squares, _means(sums, counts), counts)
-        together = np.minimum(self._together, self._together.T).astype(np.int64)
-        known = (together > 0) & np.isfinite(values)
-        return np.where(known, values, np.nan), np.where(known, errors, np.nan), np.where(known, together, 0)
+        together = np.minimum(self._together, self._together.T)[:n, :n].astype(np.int64)
+        measured = (together > 0) & np.isfinite(values)
+        return np.where(measured, values, np.nan), np.where(measured, errors, np.nan), np.where(measured, together, 0)
 
     def state_dict(self) -> dict[str, Any]:
         arrays = {name: torch.from_numpy(x.copy()) for name, x in vars(self).items() if isinstance(x, np.ndarray)}
@@ -362,9 +353,10 @@ class RunningMeans:
         self.skipped = {reason: Counter(n) for reason, n in state["skipped"].items()}
 
     def _make_room(self, task: int) -> None:
-        added = (0, max(0, task + 1 - len(self._counts)))
-        if not added[1]:
+        self._tasks = max(self._tasks, task + 1)
+        if task < len(self._counts):
             return
+        added = (0, task + 1)
         for name in ("_sums", "_counts", "_latest", "_last_visit", "_losses", "_shares"):
             array = getattr(self, name)
             setattr(self, name, np.pad(array, [added] + [(0, 0)] * (array.ndim - 1)))
@@ -376,11 +368,9 @@ class RunningMeans:
 # own gradient is in the mean that was subtracted from it.
 
 
-def _cosines(grams: Floats, squares: Floats, means: Floats, counts: Counts) -> tuple[Floats, Floats]:
-    """Returns cosines, and their standard errors from leaving out one block at a time.
-
-    Their norms are corrected for noise, so that few visits do not shrink them.
-    """
+def _cosines(grams: Floats, squares: Floats, means: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    # Returns cosines, whose norms are corrected for noise so that few visits do not shrink them, and standard errors
+    # from leaving out one block at a time.
     squares = np.where(np.isfinite(squares), squares, squares[0])
     # A norm that cannot be told from noise is taken to be as large as its standard error, and one whose standard error
     # is unknown, because there are only two visits, is not corrected.
@@ -397,7 +387,7 @@ def _cosines(grams: Floats, squares: Floats, means: Floats, counts: Counts) -> t
 
 
 def _loss_fractions(grams: Floats, squares: Floats, losses: Floats, dimension: int) -> tuple[Floats, Floats]:
-    """Returns inner products as fractions of the target's mean loss, given sums and numbers of losses."""
+    # Returns inner products as fractions of the target's mean loss, and standard errors.
     tasks = np.arange(len(losses))
     grams[:, tasks, tasks] = squares
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -411,11 +401,9 @@ def _jackknife_error(samples: Floats) -> Floats:
     return np.asarray(np.sqrt((BLOCKS - 1) * samples[1:].var(axis=0)))
 
 
-def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Floats]:
-    """Returns the inner products of the tasks' means [tasks, tasks], and their squared norms [tasks], without noise.
-
-    The squared norms are NaN for tasks with visits in one block only.
-    """
+def _products(sums: Floats, counts: NDArray[np.int64], shares: Floats) -> tuple[Floats, Floats]:
+    # Returns the inner products of the tasks' means [tasks, tasks], and their squared norms [tasks], without noise. The
+    # squared norms are NaN for tasks with visits in one block only.
     means, visits = _means(sums, counts), counts.sum(axis=1)
     gram = means @ means.T
 
@@ -440,6 +428,6 @@ def _products(sums: Floats, counts: Counts, shares: Floats) -> tuple[Floats, Flo
     return gram + common, squares - of_blocks
 
 
-def _means(sums: Floats, counts: Counts) -> Floats:
+def _means(sums: Floats, counts: NDArray[np.int64]) -> Floats:
     visits = counts.sum(axis=1, keepdims=True)
     return np.asarray(sums.sum(axis=1) / np.where(visits > 0, visits, np.nan))

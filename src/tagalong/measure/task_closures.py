@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from torch import Tensor
 
 from .closure import LossGraph, ReplayableClosure, TaskLosses, loss_graph, raise_closure_problems
+from .isolation import Replayer
 
 if TYPE_CHECKING:
-    from .distributed import Replicas
+    from .setup import Setup
 
 TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 """A function that returns the loss of one task, or a function that fetches a batch and one that returns its loss."""
@@ -18,19 +19,8 @@ TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 
 def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
     """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
-    given = closure.values() if isinstance(closure, Mapping) else ()
-    return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in given)
-
-
-def require_single_process(replicas: Replicas) -> None:
-    """Raises an error under data parallelism, where ranks would have to agree on which closures to run."""
-    if not replicas.alone:
-        raise_closure_problems(
-            [
-                "one closure per task is not supported under data parallelism; pass one closure that returns the "
-                "losses of all tasks."
-            ]
-        )
+    values = closure.values() if isinstance(closure, Mapping) else ()
+    return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in values)
 
 
 class TaskFunctions:
@@ -40,46 +30,41 @@ class TaskFunctions:
 
     Args:
         closures: The closure of each task.
-        what: The name of the closures in messages.
     """
 
-    def __init__(self, closures: Mapping[str, TaskClosure], what: str = "closure") -> None:
-        raise_closure_problems([p for task, closure in closures.items() for p in _problems(task, closure, what)])
+    def __init__(self, closures: Mapping[str, TaskClosure]) -> None:
+        problems = []
+        for task, closure in closures.items():
+            is_pair = isinstance(closure, tuple) and len(closure) == 2 and all(map(callable, closure))
+            if not isinstance(task, str):
+                problems.append(f"the closure of task {task!r} must be given under a string, e.g. str(task).")
+            if not is_pair and not callable(closure):
+                problems.append(
+                    f"the closure of task {task!r} must be a function that returns its loss, or a pair of functions "
+                    f"that fetch a batch and return the loss of the batch, found {type(closure).__name__}."
+                )
+        raise_closure_problems(problems)
+        self.tasks = list(closures)
         self._closures = closures
         self._batches: dict[str, Any] = {}
 
-    @property
-    def tasks(self) -> list[str]:
-        return list(self._closures)
+    def function(self, task: str) -> Callable[..., Any]:
+        """Returns the function that computes the loss of a task."""
+        closure = self._closures[task]
+        return closure[1] if isinstance(closure, tuple) else closure
 
-    def functions(self, tasks: Sequence[str]) -> list[Callable[..., Any]]:
-        """Returns the functions that compute the losses of `tasks`."""
-        closures = [self._closures[task] for task in tasks]
-        return [closure[1] if isinstance(closure, tuple) else closure for closure in closures]
-
-    def fetch(self, tasks: Sequence[str]) -> None:
-        """Fetches the batches of `tasks`, unless this has been done already."""
-        for task in tasks:
-            closure = self._closures[task]
-            if isinstance(closure, tuple) and task not in self._batches:
-                self._batches[task] = closure[0]()
+    def fetch(self, task: str) -> list[Any]:
+        """Returns the arguments of a task's function: its batch, fetched if this is the first time, or nothing."""
+        closure = self._closures[task]
+        if not isinstance(closure, tuple):
+            return []
+        if task not in self._batches:
+            self._batches[task] = closure[0]()
+        return [self._batches[task]]
 
     def loss(self, task: str) -> Any:
         """Runs a task's closure, and returns what it returns: a loss, or a loss and its weight."""
-        self.fetch([task])
-        closure = self._closures[task]
-        return closure[1](self._batches[task]) if isinstance(closure, tuple) else closure()
-
-
-def _problems(task: object, closure: object, what: str) -> Iterator[str]:
-    if not isinstance(task, str):
-        yield f"the {what} of task {task!r} must be given under a string, e.g. str(task)."
-    pair = isinstance(closure, tuple) and len(closure) == 2 and all(map(callable, closure))
-    if not pair and not callable(closure):
-        yield (
-            f"the {what} of task {task!r} must be a function that returns its loss, or a pair of functions that fetch "
-            f"a batch and return the loss of the batch, found {type(closure).__name__}."
-        )
+        return self.function(task)(*self.fetch(task))
 
 
 class LazyLosses(Mapping[str, Any]):
@@ -91,14 +76,14 @@ class LazyLosses(Mapping[str, Any]):
 
     def __init__(self, functions: TaskFunctions) -> None:
         self._functions = functions
-        self._found: dict[str, Any] = {}
+        self._losses: dict[str, Any] = {}
 
     def __getitem__(self, task: str) -> Any:
-        if task not in self:
-            raise KeyError(task)
-        if task not in self._found:
-            self._found[task] = self._functions.loss(task)
-        return self._found[task]
+        if task not in self._losses:
+            if task not in self:
+                raise KeyError(task)
+            self._losses[task] = self._functions.loss(task)
+        return self._losses[task]
 
     def __contains__(self, task: object) -> bool:
         return task in self._functions.tasks
@@ -109,26 +94,28 @@ class LazyLosses(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._functions.tasks)
 
-    def __repr__(self) -> str:
-        return f"LazyLosses({', '.join(map(repr, self))})"
-
 
 class ReplayableTasks(ReplayableClosure):
     """Runs and replays some of the closures of a call, each from the same state of modules and random generators.
 
     Args:
         functions: The functions of all tasks.
+        setup: The meter's settings.
+        replayer: The replayer that runs the closures.
         needed: The tasks whose losses the measurement needs.
-        options: The arguments of `ReplayableClosure`.
+        options: Other arguments of `ReplayableClosure`.
     """
 
-    def __init__(self, functions: TaskFunctions, needed: Sequence[str], *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, functions: TaskFunctions, setup: Setup, replayer: Replayer, *, needed: Sequence[str], **options: Any
+    ) -> None:
         self._functions, self._needed = functions, list(dict.fromkeys(needed))
-        functions.fetch(self._needed)  # before the random state is saved, which replays start from
-        self._graphs: dict[str, LossGraph] = {}
-        self._verify = options.get("verify", True)
-        options |= {"graph": False, "functions": functions.functions(self._needed)}
-        super().__init__(lambda: self._run_each(self._needed), *arguments, **options)
+        for task in self._needed:
+            functions.fetch(task)  # before the random state is saved, which replays start from
+        self._verify = options["verify"]
+        options["functions"] = list(map(functions.function, self._needed))
+        super().__init__(lambda: self._run_each(self._needed), setup, replayer, **options)
+        self._keeps_graph = False
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
         needed, self._needed = self._needed, self._needed if tasks is None else list(tasks)
@@ -139,33 +126,24 @@ class ReplayableTasks(ReplayableClosure):
 
     def loss_graph(self) -> LossGraph:
         whole = LossGraph()
-        for graph in self._graphs.values():
+        for graph in self.graphs.values():
             whole.update(graph)
         return whole
 
-    def touched(self, parameters: Sequence[Tensor]) -> dict[str, set[int]]:
-        return {t: {k for k, p in enumerate(parameters) if id(p) in g.leaves} for t, g in self._graphs.items()}
-
-    def differentiable_losses(self, losses: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return _LossesWithGraph(self, losses)
-
-    def differentiate_at_end(self, differentiate: Callable[[], Any]) -> Any:
-        return differentiate()  # the closure has only just run
-
     def loss_with_graph(self, task: str) -> Tensor:
+        """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
         return TaskLosses.read({task: self._functions.loss(task)}, self.what).losses[task]
 
     def _run_each(self, tasks: Sequence[str]) -> dict[str, Any]:
-        found = {}
+        items = {}
         for task in tasks:
             self.restore_start()
             item = self._functions.loss(task)
-            losses = TaskLosses.read({task: item}).losses.values() if self._verify else ()
-            if losses and task not in self._graphs:
-                self._graphs[task] = loss_graph(losses, self.start_nr)
-            found[task] = _without_graph(item)
-        return found
+            if self._verify and task not in self.graphs:
+                self.graphs[task] = loss_graph(TaskLosses.read({task: item}).losses.values(), self.start_nr)
+            items[task] = _without_graph(item)
+        return items
 
 
 def _without_graph(item: Any) -> Any:
@@ -175,21 +153,3 @@ def _without_graph(item: Any) -> Any:
     if isinstance(item, Tensor) and item.is_floating_point():
         return item.detach().requires_grad_(item.requires_grad)
     return item
-
-
-class _LossesWithGraph(Mapping[str, Tensor]):
-    """Losses that are computed again, with their graph, each time they are read."""
-
-    def __init__(self, closures: ReplayableTasks, losses: Mapping[str, Tensor]) -> None:
-        self._closures, self._losses = closures, losses
-
-    def __getitem__(self, task: str) -> Tensor:
-        if task not in self._losses:
-            raise KeyError(task)
-        return self._closures.loss_with_graph(task)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._losses)
-
-    def __len__(self) -> int:
-        return len(self._losses)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, damage_logger
-from tagalong.group import Grouping, select_groups_by_budget
+from tagalong.group import Grouping, select_groups
 
 from .documents import NETWORKS_FOLDER, NETWORKS_NAME, GroupingsFile, NetworksFile
 from .results import Results
@@ -121,7 +121,7 @@ def _select_missing_groupings(run: Run, affinity: Affinity, budgets: list[int]) 
     resamples = next((most for tasks, most in RESAMPLES_BY_TASKS if n <= tasks), 0)
     solver = "auto" if n <= MAX_EXACT_TASKS else "search"
     options: dict[str, Any] = {"solver": solver, "time_limit": SOLVER_TIME_LIMIT, **_select_options(run)}
-    selected = select_groups_by_budget(affinity, budgets, resamples=resamples, **options)
+    selected = select_groups(affinity, budgets, resamples=resamples, **options)
     return {int(k): grouping for k, grouping in selected.items()}
 
 

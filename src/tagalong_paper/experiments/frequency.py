@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.group import select_groups_by_budget
+from tagalong.group import select_groups
 from tagalong.study import compare_methods
 
 from ..experiment_setup import (
@@ -116,7 +116,7 @@ def run(setup: ExperimentSetup) -> Report:
         for name, schedule in SCHEDULES.items():
             affinity = pool_seeds({seed: schedule.apply(by_seed) for seed, by_seed in measured.items()})
             correlations[name] = Value(pearson(reference, off_diagonal(affinity, centered=True)), digits=3)
-            groupings = select_groups_by_budget(affinity, budgets, resamples=0).values()
+            groupings = select_groups(affinity, budgets, resamples=0).values()
             totals = np.sum([grouping_totals(runner, grouping.groups, seeds) for grouping in groupings], axis=0)
             gains[name] = 100 * (baseline - totals) / baseline
             if schedule.last - schedule.first == 1:

@@ -1,15 +1,59 @@
-"""Solvers that find the best networks for a problem, with a bound or a proof of optimality.
+"""Solvers that find the best networks for a problem, with a proof of optimality or a bound.
 
-`choice` picks a solver: `dynamic_programming` ("exact"), `compact` ("milp", an integer program for HiGHS) or
-`local_search` ("search"). They share `served_sets` (the best network for each served set) and `ties`.
+`exact` is a dynamic program over sets of tasks, `milp` an integer program over listed networks, and `search` a local
+search over partitions of the tasks.
 """
 
-from .choice import choose_solver as choose_solver
-from .dynamic_programming import MAX_LISTED as MAX_LISTED
-from .dynamic_programming import MAX_PAIRWISE as MAX_PAIRWISE
-from .local_search import solve_search as solve_search
-from .served_sets import all_networks as all_networks
-from .served_sets import best_split as best_split
-from .served_sets import listed_values as listed_values
-from .served_sets import served_values as served_values
-from .ties import MAX_TIES as MAX_TIES
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tagalong.errors import InvalidInput
+
+from ..problem import MAX_LISTED, Limits, SelectionProblem, Solution, Solver
+from .exact import MAX_PAIRWISE
+from .exact import MAX_TIES as MAX_TIES
+from .exact import can_solve_exactly as can_solve_exactly
+from .exact import solve_exact as solve_exact
+from .milp import solve_milp
+from .search import solve_search as solve_search
+
+DEFAULT_SECONDS = 10.0  # for the solvers whose time grows with the effort, not only with the size
+AUTO_SOLVER_HINT = "`solver='auto'` chooses a suitable one"
+SOLVERS: dict[str, Solver] = {"exact": solve_exact, "milp": solve_milp, "search": solve_search}
+
+
+def solve(
+    problem: SelectionProblem, budgets: Sequence[int], solver: str, limits: Limits
+) -> tuple[str, list[Solution | None]]:
+    """Returns the name of the solver and its solution for each budget, or None where the budget is too small.
+
+    Raises:
+        InvalidInput: If the requested solver cannot solve the problem.
+        TimeoutError: If nothing was found in time.
+    """
+    budgets = [min(budget, problem.max_networks) for budget in budgets]
+    can_be_exact = can_solve_exactly(problem, max(budgets))
+    if solver == "auto" and can_be_exact:
+        solver = "exact"
+    elif solver == "auto":
+        solver = "search" if problem.networks is None else "milp"
+    if solver == "exact" and not can_be_exact:
+        size = MAX_PAIRWISE if problem.networks is None else MAX_LISTED
+        expected = f"supports at most {size} tasks and few distinct costs"
+        raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", AUTO_SOLVER_HINT)
+    if solver == "search" and problem.networks is not None:
+        expected = "requires pairwise scores without `cannot_link` or costs per group"
+        raise InvalidInput("`solver='search'`", expected, hint=AUTO_SOLVER_HINT)
+    if solver == "exact" and problem.scores is None:
+        limits = replace(limits, deadline=float("inf"))  # it takes only seconds, and there is no other solver
+    elif solver != "exact" and limits.deadline == float("inf"):
+        limits = replace(limits, deadline=time.monotonic() + DEFAULT_SECONDS)
+    try:
+        return solver, SOLVERS[solver](problem, budgets, limits)
+    except TimeoutError:
+        if problem.scores is None or problem.more is not None:
+            raise
+        return "search", solve_search(replace(problem, networks=None), budgets, limits)

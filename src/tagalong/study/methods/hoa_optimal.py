@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tagalong.errors import InvalidInput
-from tagalong.group import select_groups_by_budget
+from tagalong.group import select_groups
 
 from ..relative_losses import Subset, relative_losses
 from .method import Choice, Decision, Method
@@ -39,7 +39,7 @@ class Hoa(Method):
         all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
         runner.networks(all_jobs, "all pairs", diverged=True)
         table = relative_losses(runner, subsets, seeds, split="val", reference="alone")
-        groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
+        groupings = select_groups(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
 
@@ -83,7 +83,7 @@ class Optimal(Method):
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
         all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
         runner.networks(all_jobs, "all subsets", diverged=True)
-        groupings = select_groups_by_budget(self.table(runner, subsets, seeds), budgets, objective="min")
+        groupings = select_groups(self.table(runner, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from tagalong.errors import InvalidInput
-from tagalong.group import Group, select_groups, select_groups_by_budget
+from tagalong.group import Group, select_groups
 from tagalong.measure import AffinityMeter
 
 from .method import Choice, Decision, Method
@@ -75,7 +75,7 @@ class AffinityMethod(Method):
         affinity, costs = runner.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
-        groupings = select_groups_by_budget(affinity, budgets, **self.select)
+        groupings = select_groups(affinity, budgets, **self.select)
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, costs, affinity)
 

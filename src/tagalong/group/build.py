@@ -1,0 +1,155 @@
+"""Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
+
+Solvers use pairwise scores if all groups up to a size may be trained. Otherwise, they use a list of all networks, or of
+only the promising ones if there are too many to list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tagalong.errors import InvalidInput
+
+from .options import SelectionRequest
+from .problem import MAX_LISTED, Bools, Floats, Limits, Networks, SelectionProblem, membership
+from .scores import Scores
+from .solvers import can_solve_exactly, solve_search
+
+MAX_COMPLETE_PROGRAM = 10  # tasks for which an integer program can consider all groups
+POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # budgets of the searches for promising groups
+
+
+def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) -> SelectionProblem:
+    """Builds the problem from checked scores and options.
+
+    Args:
+        scores: the scores.
+        request: the options.
+        max_networks: the largest number of networks for which the problem will be solved.
+    """
+    tasks, n = scores.tasks, len(scores.tasks)
+    alone = n == 1 or request.allows_single_tasks(scores)
+
+    # Scores are divided by the largest ones before they are weighted, so that they neither overflow nor underflow.
+    largest = scores.max_abs_scores(alone)
+    weighted = largest * request.weights_of(tasks)
+    top = float(weighted.max()) or 1.0
+
+    def scale(values: Floats) -> Floats:
+        return np.asarray(request.sign * (values / np.where(largest > 0, largest, 1.0)) * (weighted / top))
+
+    # If all networks have the same cost, a limit on the sum limits their number.
+    constant_cost = scores.candidates is None and not request.has_group_costs
+    limit = np.inf if request.max_total_cost is None else request.max_total_cost
+    affordable = limit * (1 + 1e-9) / request.cost_of(frozenset()) if constant_cost else np.inf
+    problem = SelectionProblem(
+        n=n,
+        scores=None,
+        networks=None,
+        units=linked_units(tasks, request.must_link),
+        max_size=min(n, request.max_size or n),
+        max_networks=int(min(n, affordable)),
+        max_total_cost=np.inf if constant_cost else limit,
+        more=None,
+        scale=top,
+    )
+
+    def restrict(trains: Bools, values: Floats, cost: Floats) -> Networks:
+        """Returns the networks that no option forbids. The option `cost` applies where the cost is NaN."""
+        size = trains.sum(axis=1)
+        allowed = (size <= problem.max_size) & (alone | (size > 1))
+        for link in request.cannot_link:
+            allowed &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
+        cost = cost.copy()
+        for row in np.flatnonzero(allowed & np.isnan(cost)):
+            cost[row] = request.cost_of(frozenset(tasks[i] for i in np.flatnonzero(trains[row])))
+        if request.max_cost is not None:
+            allowed &= cost <= request.max_cost * (1 + 1e-9)
+        rows = np.flatnonzero(allowed & ~np.isnan(cost))  # networks that a mapping of costs does not list are left out
+        return Networks(trains[rows], values[rows], cost[rows], rows)
+
+    if scores.candidates is not None:
+        trains = np.array([[task in candidate.trains for task in tasks] for candidate in scores.candidates])
+        values = np.array([[c.values.get(task, np.nan) for task in tasks] for c in scores.candidates], dtype=np.float64)
+        values = np.where(np.isnan(values), -np.inf, scale(values))
+        cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
+        return replace(problem, networks=restrict(trains, values, cost))
+
+    # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
+    assert scores.matrix is not None
+    forbidden_alone = np.eye(n, dtype=bool) & (not alone)
+    matrix = np.nan_to_num(scores.matrix) if n == 1 else scores.matrix
+    pairs = np.where(forbidden_alone, -np.inf, scale(np.where(forbidden_alone, 0.0, matrix)))
+    problem = replace(problem, scores=pairs)
+    limited = request.has_group_costs and (request.max_cost is not None or request.max_total_cost is not None)
+    restricted = bool(limited or isinstance(request.cost, Mapping) or request.cannot_link or scores.given)
+    if not restricted and request.solver != "milp":
+        return problem
+
+    def list_groups(trains: Bools) -> Networks:
+        size = trains.sum(axis=1, keepdims=True)
+        values = np.where(
+            size == 1, problem.single_task_scores, trains @ problem.pairwise_scores / np.maximum(size - 1, 1)
+        )
+        for group, results in scores.given.items():
+            row = (trains == [task in group for task in tasks]).all(axis=1)
+            given = scale(np.array([results.get(task, np.nan) for task in tasks]))
+            values[row] = np.where(np.isnan(given), values[row], given)
+        return restrict(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
+
+    if n <= MAX_LISTED:
+        networks = list_groups(membership(np.arange(1, 2**n), n))
+        listed = replace(problem, scores=None if restricted else problem.scores, networks=networks)
+        if n <= MAX_COMPLETE_PROGRAM or can_solve_exactly(listed, max_networks):
+            return listed
+    if scores.given:
+        expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"
+        raise InvalidInput("scores", expected, str(n), "omit some tasks, or list the networks as Candidates")
+    forbidden = np.zeros((n, n), dtype=bool)
+    for link in request.cannot_link:
+        linked = np.isin(tasks, list(link))
+        forbidden |= np.outer(linked, linked) & ~np.eye(n, dtype=bool)
+    return replace(problem, networks=list_groups(_promising_groups(problem, forbidden)), more=list_groups)
+
+
+def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the sets of tasks that links join, directly or indirectly, ordered by their first task."""
+    unit_of = list(range(len(tasks)))
+    for link in links:
+        joined = {unit_of[tasks.index(task)] for task in link}
+        unit_of = [min(joined) if unit in joined else unit for unit in unit_of]
+    return tuple(tuple(i for i, other in enumerate(unit_of) if other == unit) for unit in sorted(set(unit_of)))
+
+
+def _promising_groups(problem: SelectionProblem, forbidden: Bools) -> Bools:
+    """Returns all pairs, groups of tasks with high affinity, and groups found by a search that ignores costs.
+
+    Args:
+        problem: the problem, with pairwise scores.
+        forbidden: the pairs of tasks that must not be trained in the same network.
+    """
+    n = problem.n
+    similarity = problem.pairwise_scores + problem.pairwise_scores.T
+    alone = np.eye(n, dtype=bool)
+    first, second = np.triu_indices(n, 1)
+    groups = [*alone, *(alone[first] | alone[second])]
+    for unit in problem.units:
+        group = np.isin(np.arange(n), unit)
+        groups.append(group.copy())
+        for task in np.argsort(-similarity[list(unit)].sum(axis=0), kind="stable"):
+            if not group[task] and not forbidden[task, group].any():
+                group[task] = True
+                groups.append(group.copy())
+    for solution in solve_search(problem, [k for k in POOL_BUDGETS if k <= n], Limits(kicks=5)):
+        for choice in () if solution is None else solution.choices:
+            trained = list(choice.trains)
+            while trained:
+                groups.append(np.isin(np.arange(n), trained))
+                # Tasks in forbidden pairs are removed first, and then those with the lowest affinity.
+                inside = np.ix_(trained, trained)
+                fit = similarity[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
+                trained.pop(int(fit.argmin()))
+    return np.unique(groups, axis=0)

@@ -1,0 +1,212 @@
+"""Local search for any number of tasks, with a bound that is cheap to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import Bounds, LinearConstraint, milp, minimize_scalar
+from scipy.sparse import block_diag, hstack, identity
+from scipy.spatial.distance import squareform
+
+from ..problem import TIE_TOLERANCE, Floats, Ints, Limits, NetworkChoice, SelectionProblem, Solution
+from .served_sets import best_values, values_with_helpers
+
+MAX_SORTED_VALUES = 5e7  # in total over all kicks; sorting takes a few seconds
+SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so that moves first restore the limit
+
+
+def solve_search(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
+    """Returns the best choice found for each budget. It is proven optimal only if its value equals the bound."""
+    return [
+        _PartitionSearch(problem, min(budget, problem.n)).run(limits.share(len(budgets) - i))
+        for i, budget in enumerate(budgets)
+    ]
+
+
+class _PartitionSearch:
+    """Improves a partition into served sets by moving units between sets.
+
+    An assignment is the served set of each unit. A unit is one task, or several that must be served together.
+    """
+
+    def __init__(self, problem: SelectionProblem, networks: int) -> None:
+        self.problem, self.networks = problem, networks
+        self.units = np.zeros((len(problem.units), problem.n), dtype=np.int64)  # [units, tasks]
+        for unit, tasks in enumerate(problem.units):
+            self.units[unit, list(tasks)] = 1
+        self.contributions = self.units @ problem.pairwise_scores.T  # of each task to each unit [units, tasks]
+
+    def run(self, limits: Limits) -> Solution | None:
+        """Moves units until nothing improves, and then again after each of a number of random kicks."""
+        if self.networks * self.problem.max_size < self.problem.n:
+            return None
+        random = np.random.default_rng(limits.seed)
+        packing = pack_units(self.units.sum(axis=1), self.networks, self.problem.max_size)
+        if packing is None:
+            return None
+        best = self._move_units(self._average_linkage(), random, limits)
+        if self.problem.max_size < self.problem.n:  # moves from a packing never exceed the size limit
+            best = self._better(best, self._move_units(packing, random, limits))
+        kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.networks + 2) * self.problem.n)))
+        for kick in range(kicks):
+            if limits.should_stop:
+                break
+            start = self._kick(best, random, everything=kick % 10 == 9)
+            best = self._better(best, self._move_units(start, random, limits))
+            limits.report("local search for %d networks: %d of %d restarts", self.networks, kick + 1, kicks)
+        if self._total_value(best) < -SIZE_PENALTY / 2:
+            return None
+        choices = self._choices(best)
+        value = self.problem.value_of(choices)
+        bound = max(simple_bound(self.problem, self.networks), value)
+        return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
+
+    def _better(self, best: Ints, other: Ints) -> Ints:
+        return other if self._total_value(other) > self._total_value(best) + TIE_TOLERANCE / 10 else best
+
+    def _average_linkage(self) -> Ints:
+        """Clusters units by their mutual affinities. If groups are clearly separated, this finds them immediately."""
+        if len(self.units) < 3:
+            return np.arange(len(self.units)) % self.networks
+        sizes = self.units.sum(axis=1)
+        affinity = self.contributions @ self.units.T
+        affinity = (affinity + affinity.T) / np.outer(sizes, sizes)
+        distance = affinity.max() - affinity
+        np.fill_diagonal(distance, 0.0)
+        tree = linkage(squareform(distance, checks=False), method="average")
+        return np.asarray(fcluster(tree, self.networks, criterion="maxclust"), dtype=np.int64) - 1
+
+    def _kick(self, assignment: Ints, random: np.random.Generator, everything: bool) -> Ints:
+        """Moves a few random units, or randomly redistributes the units of two sets or of all sets."""
+        if everything:
+            return random.integers(self.networks, size=len(assignment))
+        assignment = assignment.copy()
+        if random.random() < 0.5:
+            count = max(2, len(assignment) // 10)
+            moved = random.choice(len(assignment), size=count, replace=len(assignment) < 2)
+            assignment[moved] = random.integers(self.networks, size=count)
+        else:
+            pair = random.integers(self.networks, size=2)
+            moved = np.flatnonzero(np.isin(assignment, pair))
+            assignment[moved] = random.choice(pair, size=len(moved))
+        return assignment
+
+    def _move_units(self, assignment: Ints, random: np.random.Generator, limits: Limits) -> Ints:
+        """Moves units one by one to the best set, until no move improves the value."""
+        assignment = assignment.copy()
+        members, contributions = self._sets(assignment)
+        value = self._set_values(members, contributions)
+        improved = True
+        while improved and not limits.should_stop:
+            improved = False
+            for unit in random.permutation(len(self.units)):
+                if limits.should_stop:
+                    break
+                here = assignment[unit]
+                # The unit leaves its set or joins another one: the change in the value of every set [sets].
+                sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]
+                new_members = members + sign * self.units[unit]
+                new_contributions = contributions + sign * self.contributions[unit]
+                new_value = self._set_values(new_members, new_contributions)
+                gain = new_value - value + new_value[here] - value[here]
+                gain[here] = 0.0
+                there = int(gain.argmax())
+                if gain[there] > TIE_TOLERANCE / 100:
+                    changed = [here, there]
+                    members[changed], contributions[changed] = new_members[changed], new_contributions[changed]
+                    value[changed] = new_value[changed]
+                    assignment[unit], improved = there, True
+        return assignment
+
+    def _sets(self, assignment: Ints) -> tuple[Ints, Floats]:
+        """Returns the members of each set, and the contribution of each task to it [sets, tasks]."""
+        inside = np.arange(self.networks)[:, None] == assignment
+        return inside.astype(np.int64) @ self.units, inside.astype(np.float64) @ self.contributions
+
+    def _set_values(self, members: Ints, contributions: Floats) -> Floats:
+        sets, size = members.astype(bool), members.sum(axis=1)
+        value = best_values(self.problem, sets, contributions=contributions)
+        value = np.where(np.isfinite(value), value, -SIZE_PENALTY * np.maximum(size - self.problem.max_size, 1))
+        return np.where(size > 0, value, 0.0)
+
+    def _total_value(self, assignment: Ints) -> float:
+        return float(self._set_values(*self._sets(assignment)).sum())
+
+    def _choices(self, assignment: Ints) -> tuple[NetworkChoice, ...]:
+        """Returns the best network for each served set. Networks that train the same tasks are merged."""
+        serves: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for served_set in np.unique(assignment):
+            served = np.flatnonzero(self.units[assignment == served_set].any(axis=0))
+            trains = tuple(best_network(self.problem, served).tolist())
+            serves[trains] = (*serves.get(trains, ()), *served.tolist())
+        return tuple(NetworkChoice(trains, tuple(sorted(served))) for trains, served in serves.items())
+
+
+def best_network(problem: SelectionProblem, served: Ints) -> Ints:
+    """Returns the tasks of the best network for a served set. Ties are broken by size and then by name."""
+    price = TIE_TOLERANCE / (2 * problem.n**2)
+    members = np.isin(np.arange(problem.n), served)
+    contributions = problem.pairwise_scores[:, served].sum(axis=1)
+    value = values_with_helpers(members[None], contributions[None], problem.max_size, price)[0]
+    if len(served) == 1 and problem.single_task_scores[served[0]] - price >= value.max():
+        return served
+    rounded = np.round(contributions / (price / (4 * problem.n)))
+    order = np.argsort(-np.where(members, -np.inf, rounded), kind="stable")
+    return np.sort(np.concatenate([served, order[: int(value.argmax())]]))
+
+
+def pack_units(sizes: Ints, bins: int, capacity: int) -> Ints | None:
+    """Returns the bin of each unit, with at most `capacity` tasks per bin, or None if this is impossible."""
+    # The largest remaining unit goes to the emptiest bin, which spreads units evenly.
+    assignment, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(bins, dtype=np.int64)
+    for unit in np.argsort(-sizes, kind="stable"):
+        assignment[unit] = load.argmin()
+        load[assignment[unit]] += sizes[unit]
+    if load.max() <= capacity:
+        return assignment
+    # Otherwise, an integer program chooses the number of units of each size in every bin.
+    kinds, totals = np.unique(sizes, return_counts=True)
+    result = milp(
+        np.zeros(bins * len(kinds)),
+        constraints=[
+            LinearConstraint(block_diag([kinds[None]] * bins), -np.inf, capacity),
+            LinearConstraint(hstack([identity(len(kinds))] * bins), totals, totals),
+        ],
+        integrality=np.ones(bins * len(kinds)),
+        bounds=Bounds(0, np.tile(totals, bins)),
+    )
+    if result.x is None:
+        return None
+    counts = np.round(result.x).astype(np.int64).reshape(bins, len(kinds))
+    for kind, size in enumerate(kinds):
+        assignment[sizes == size] = np.repeat(np.arange(bins), counts[:, kind])
+    return assignment
+
+
+def simple_bound(problem: SelectionProblem, networks: int) -> float:
+    """Returns an upper bound on the value of at most `networks` networks.
+
+    A task in a served set of s tasks is trained with at least s − 1 other tasks. Its score is therefore at most u(s),
+    the mean of its s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at
+    most k. For every λ ≥ 0, the value is therefore at most λk + Σ max(u(s) − λ/s), with the sum over tasks and the
+    maximum over s. Every λ yields a valid bound, and a one-dimensional search finds the lowest bound.
+    """
+    n, alone = problem.n, problem.single_task_scores
+    if n == 1:
+        return float(alone[0])
+    others = -np.sort(-problem.pairwise_scores.T[~np.eye(n, dtype=bool)].reshape(n, n - 1), axis=1)
+    means = np.cumsum(others, axis=1) / np.arange(1, n)
+    if problem.max_size > 1:
+        alone = np.maximum(alone, means[:, 0])  # with one helper
+    highest = np.column_stack([alone, means])[:, : problem.max_size]  # u(s) [tasks, sizes]
+    shares = 1 / np.arange(1, highest.shape[1] + 1)
+
+    def bound(price: float) -> float:
+        return float(price * networks + (highest - price * shares).max(axis=1).sum())
+
+    finite = highest[np.isfinite(highest)]
+    most = max(float(np.ptp(finite)), 1e-12) * n**2  # above this price, every task prefers the largest set
+    best = minimize_scalar(bound, bounds=(0.0, most), method="bounded", options={"xatol": 1e-9 * most})
+    return min(bound(0.0), float(best.fun)) + 1e-12 * n
