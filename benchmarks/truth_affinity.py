@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tagalong.learn import Job, Problem, Training
 from tagalong.learn.losses import Labels
+from tagalong.learn.module_step import ModuleStep
 
 COSINES = ("cosine", "centered_cosine")  # independent of the kind of step
 ESTIMATORS = ("lookahead", "gradient", *COSINES)
@@ -45,33 +46,32 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
     """Trains all tasks together with a meter; returns means and trimmed means of every estimator."""
     meter = {**settings, "every": every, "estimator": list(ESTIMATORS)}
     with torch.random.fork_rng(devices=[]):
-        training = Training(problem, Job(problem.names, seed), meter=meter)
-        while not training.finished:
-            training.run_epoch()
+        training = Training(problem, [Job(problem.names, seed)], meter=meter)
+        training.run()
     mean, stderr = {}, {}
     for name in ESTIMATORS:
-        affinity = training.meter.affinity(name)
+        affinity = training.step.meter.affinity(name)
         for average in ("mean", "trimmed"):
             averaged = affinity if average == "mean" else affinity.averaged("trimmed", 0.05)
             mean[f"{name} {average}"], stderr[f"{name} {average}"] = averaged.mean, averaged.stderr
-    return Measurements(mean, stderr, len(affinity.steps), training.steps)
+    return Measurements(mean, stderr, len(affinity.steps), training.step.steps)
 
 
-class _JointGainTraining(Training):
-    """Periodically compares a step on two tasks with a step on one of them, on validation rows."""
+class _JointGains:
+    """Periodically compares a step on two tasks with a step on one of them, on validation rows, before each step."""
 
-    def __init__(self, problem: Problem, seed: int, every: int) -> None:
-        super().__init__(problem, Job(problem.names, seed))
-        self.every, self.gains = every, []
+    def __init__(self, step: ModuleStep, every: int) -> None:
+        self.step, self.every, self.gains = step, every, []
+        self.minimize, step.minimize = step.minimize, self.measure_and_minimize
 
-    def step(self, inputs: Tensor, labels: Sequence[Labels]) -> None:
-        if self.steps % self.every == 0:
+    def measure_and_minimize(self, inputs: Tensor, labels: Sequence[Labels]) -> float:
+        if self.step.steps % self.every == 0:
             self.gains.append(self._measure_gains(inputs, labels))
-        super().step(inputs, labels)
+        return self.minimize(inputs, labels)
 
     def _measure_gains(self, inputs: Tensor, labels: Sequence[Labels]) -> np.ndarray:
         """Returns 1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
-        n = len(self.tasks)
+        n = len(self.step.tasks)
         alone = [self._losses_after_step(inputs, labels, (j,))[j] for j in range(n)]
         gain = np.full((n, n), np.nan)
         for j in range(n):
@@ -82,30 +82,31 @@ class _JointGainTraining(Training):
 
     def _losses_after_step(self, inputs: Tensor, labels: Sequence[Labels], places: tuple[int, ...]) -> list[float]:
         """Returns validation losses after one optimizer step on some tasks; then restores the state."""
-        saved = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
-        losses = self.losses(inputs, labels)
-        self.optimizer.zero_grad()
-        sum(losses[self.tasks[task].name] for task in places).backward()
-        self.optimizer.step()
-        self.network.eval()
+        step, network, optimizer = self.step, self.step.network, self.step.optimizer
+        saved = copy.deepcopy(network.state_dict()), copy.deepcopy(optimizer.state_dict())
+        losses = step.task_losses(inputs, labels)
+        optimizer.zero_grad()
+        sum(losses[step.tasks[task].name] for task in places).backward()
+        optimizer.step()
+        network.eval()
         with torch.no_grad():
-            after = self.losses(*self.labeled_val.batch(torch.arange(len(self.val))))
-        self.network.train()
-        self.network.load_state_dict(saved[0])
-        self.optimizer.load_state_dict(saved[1])
-        return [float(after[task.name]) for task in self.tasks]
+            after = step.task_losses(*step.val.batch(torch.arange(len(step.problem.val))))
+        network.train()
+        network.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        return [float(after[task.name]) for task in step.tasks]
 
 
 def measure_joint(problem: Problem, seed: int, every: int) -> Measurements:
     """Measures the joint gain on validation rows: a step on both tasks, compared with a step on one of them."""
     with torch.random.fork_rng(devices=[]):
-        training = _JointGainTraining(problem, seed, every)
-        while not training.finished:
-            training.run_epoch()
-    gains = np.sort(np.stack(training.gains), axis=0)
+        training = Training(problem, [Job(problem.names, seed)])
+        joint = _JointGains(training.step, every)
+        training.run()
+    gains = np.sort(np.stack(joint.gains), axis=0)
     cut = round(0.05 * len(gains))
     trimmed = gains[cut : len(gains) - cut]
     stderr = gains.std(0, ddof=1) / np.sqrt(len(gains))
     mean = {"joint mean": gains.mean(0), "joint trimmed": trimmed.mean(0)}
     errors = {"joint mean": stderr, "joint trimmed": stderr}
-    return Measurements(mean, errors, len(gains), training.steps)
+    return Measurements(mean, errors, len(gains), training.step.steps)

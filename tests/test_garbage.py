@@ -73,7 +73,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("tagalong.affinity.formats.MAX_INLINE_VALUES", 10)  # so that there is an archive
+        patch.setattr("tagalong.affinity.io.MAX_INLINE_VALUES", 10)  # so that there is an archive
         np.savetxt("table.csv", draw.normal(size=(80, 5)), "%.3f", ",", header="x,y,p,q,r", comments="")
         np.save("rows.npy", draw.normal(size=(80, 2)))
         affinity = Affinity.from_history(draw.normal(size=(30, 3, 3)), TASKS)

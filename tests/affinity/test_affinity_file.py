@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tagalong.affinity import Affinity, AffinityFileError, disclaimer
+from tagalong.affinity import Affinity, disclaimer
+from tagalong.errors import InvalidInput
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
-LONG = 1200  # steps of 9 tasks, whose history is kept in an archive
+LONG = 1250  # steps of 9 tasks, whose history is kept in an archive
 
 
 def assert_same(one: Affinity, other: Affinity) -> None:
@@ -70,12 +71,9 @@ def test_the_file_is_strict_json_that_names_format_version_direction_and_caution
     assert document["history"][0][0][1] is None
 
 
-@pytest.mark.parametrize(
-    ("task", "trait"),
-    [("is_male", "gender"), ("ethnicity_2", "race and origin"), ("patientAge", "age"), ("ill", "health")],
-)
-def test_sensitive_tasks_are_recognised_by_their_names(task: str, trait: str) -> None:
-    assert f"({trait}: {task})" in disclaimer([task, "depth"])
+@pytest.mark.parametrize("task", ["is_male", "ethnicity_2", "patientAge", "ill"])
+def test_sensitive_tasks_are_recognised_by_their_names(task: str) -> None:
+    assert f"({task})" in disclaimer([task, "depth"])
     for other in ("average", "package", "illumination", "embrace", "message", "0"):
         assert disclaimer([other]) == disclaimer([])
 
@@ -130,25 +128,22 @@ def change(**entries: Any) -> Callable[[bytes], bytes]:
         (change(format="other"), "format"),
         (change(version=2), "version 1, found 2"),
         (change(direction="[target][source]"), "direction"),
-        (lambda content: content.replace(b'"mean"', b'"means"'), "fields: mean"),
+        (lambda content: content.replace(b'"mean"', b'"means"'), "mean"),
         (change(tasks=7), "damaged"),
         (change(tasks=["task0", "task0", "task1"]), "'tasks'"),
         (change(mean=[["1", {}, 2]] * 3), "'mean'"),
-        (change(history=[[[1, 2, 3]] * 3]), "'history'"),
+        (change(history=[[[1, 2, 3]] * 2] * 5), "'history'"),
         (change(null=[[0, 0, 0]]), "'null'"),
         (change(steps=7), "damaged"),
         (change(skipped=[1]), "damaged"),
         (change(settings=3), "damaged"),
-        (change(archive=3), "archive"),
-        (change(archive={"file": "../x.npz"}), "'../x.npz'"),
-        (change(archive={"file": "x.npz"}), "x.npz"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], part: str) -> None:
     path = tmp_path / "affinity.json"
     measured().save(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(AffinityFileError, match=part) as caught:
+    with pytest.raises(InvalidInput, match=part) as caught:
         Affinity.load(path)
     assert "affinity.json" in str(caught.value)
 
@@ -158,18 +153,19 @@ def test_archives_that_are_damaged_or_missing_are_refused(tmp_path: Path) -> Non
     measured(LONG, 9).save(path)
     archive = next(tmp_path.glob("*.npz"))
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(AffinityFileError, match=archive.name):
+    with pytest.raises(InvalidInput, match=archive.name):
         Affinity.load(path)
     archive.unlink()
-    with pytest.raises(AffinityFileError, match=archive.name):
+    with pytest.raises(InvalidInput, match=archive.name):
         Affinity.load(path)
     path.unlink()
-    for read in (Affinity.load, Affinity.from_csv):
-        with pytest.raises(FileNotFoundError):
-            read(path)
+    with pytest.raises(FileNotFoundError):
+        Affinity.load(path)
+    with pytest.raises(InvalidInput, match=path.name):
+        Affinity.from_csv(path)
 
 
-task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1).filter(
+task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\t;|"), min_size=1).filter(
     lambda name: name == name.strip()
 )
 
@@ -222,6 +218,6 @@ def test_tables_made_elsewhere_are_read(tmp_path: Path, text: str, axis: str, ma
     ],
 )
 def test_errors_say_where(tmp_path: Path, text: str, place: str) -> None:
-    with pytest.raises(AffinityFileError, match=place) as caught:
+    with pytest.raises(InvalidInput, match=place) as caught:
         read_csv(tmp_path, text)
     assert "table.csv" in str(caught.value)

@@ -68,7 +68,7 @@ class Branching(nn.Module):
 
 
 class Noise(nn.Module):
-    """Draws random numbers that are no dropout masks, so only networks of the same seed can be stacked."""
+    """Draws random numbers that are no dropout masks, so networks cannot be stacked."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs + 0.1 * torch.randn(inputs.shape, dtype=inputs.dtype) if self.training else inputs

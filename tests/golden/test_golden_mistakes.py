@@ -53,7 +53,6 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "unknown executor": ("run table.csv --executor cloud", ["--executor", "cloud"]),
     "file as a folder": ("run table.csv --out table.csv", ["--out"]),
     "budget above the number of tasks": ("group square.csv --budget 9", ["--budget"]),
-    "no budget": ("group square.csv", ["--budget"]),
     "negative cost": ("group square.csv --budget 2 --cost -1", ["--cost"]),
     "unknown solver": ("group square.csv --budget 2 --solver magic", ["--solver"]),
     "unknown objective": ("group square.csv --budget 2 --objective best", ["--objective"]),

@@ -144,6 +144,7 @@ CASES = {
     "noise": Case(
         lambda: make_problem(Layers(lambda: nn.Linear(6, 8), Noise, nn.Tanh)),
         [{"tasks": tasks, "seed": seed} for tasks in (ALL, ALL[:2]) for seed in (0, 1)],
+        stacked=False,
     ),
     "sgd and cosine": Case(
         lambda: make_problem(TABLE, recipe=replace(RECIPE, optimizer="sgd", schedule="cosine", patience=4)),

@@ -22,9 +22,9 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (None, "`scores`"),
         (GAPS, "`scores`.*inf.*'1' on '2'"),
         (Affinity.from_matrix(np.full((2, 2), np.nan), ["a", "b"]), "`scores`.*'a' on 'b'"),
-        (pd.DataFrame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "'b'"),
-        (pd.DataFrame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "'c', 'd'"),
-        (pd.DataFrame(np.array([["x"]]), ["a"], ["a"]), "`scores`"),
+        (pd.DataFrame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "b, b"),
+        (pd.DataFrame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "b, d and rows .*b, c"),
+        (pd.DataFrame(np.array([["x"]]), ["a"], ["a"]), "'x'"),
         ({}, "group"),
         ({"ab": {"a": 1.0}}, "'ab'"),
         ({("a", "b"): 3.0}, r"3\.0"),
@@ -32,7 +32,6 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"\{a, b\}"),
         ({("a", "b"): {"a": 1.0}}, "'b'"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, "nan for 'a'"),
-        ([Candidate({"a"}, {"a": 1.0}), 3], "int"),
     ],
 )
 def test_scores_are_checked(scores: Any, part: str) -> None:

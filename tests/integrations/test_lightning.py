@@ -274,6 +274,7 @@ def test_a_batch_of_several_tasks_cannot_be_observed(tmp_path: Path) -> None:
 
 
 def test_a_combined_loader_gives_one_batch_per_task(tmp_path: Path) -> None:
-    measuring = assert_no_trace(tmp_path, FromCombinedLoader, callback(every=1), loader=rows_combined)
+    measuring = callback(every=1, tasks=machine.TASKS)
+    assert_no_trace(tmp_path, FromCombinedLoader, measuring, loader=rows_combined)
     np.testing.assert_array_equal(np.diag(measuring.meter.affinity().count), [16, 12, 8])
     assert measuring.grouping is not None

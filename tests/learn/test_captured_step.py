@@ -11,7 +11,7 @@ from learn_small import TASKS, encoder, small_problem
 from test_losses import KINDS
 from torch import Tensor, nn
 
-from tagalong.learn import Job, Problem, Recipe, Trained, train, trainer
+from tagalong.learn import Job, Problem, Recipe, Trained, module_step, train
 from tagalong.learn.captured_step import CapturedStep, why_not_captured
 
 
@@ -47,7 +47,7 @@ def test_only_known_layers_are_captured() -> None:
 
 def without_graphs(monkeypatch: pytest.MonkeyPatch, problem: Problem, job: Job) -> Trained:
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "why_not_captured", lambda network: "a test")
+        patch.setattr(module_step, "why_not_captured", lambda network: "a test")
         return train(problem, job, device="cuda")
 
 

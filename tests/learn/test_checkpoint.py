@@ -10,7 +10,8 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.files import remove_checksum
-from tagalong.learn import Job, Problem, Recipe, Trained, train
+from tagalong.learn import Job, Problem, Recipe, Trained, Training, train, train_many
+from tagalong.learn.engine import save_checkpoint
 
 
 class Killed(BaseException):
@@ -69,6 +70,23 @@ def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> Non
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
     with pytest.raises(ValueError, match=r"with a meter\), found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_resumed_stacks_equal_unbroken_ones(tmp_path: Path, epochs: int) -> None:
+    problem = small_problem(Recipe(lr=0.2, batch_size=8, epochs=9, patience=1), make=encoder(0.3, norm=True))
+    jobs = [Job(tasks, seed, lr=lr) for tasks in (TASKS, TASKS[:1], TASKS[1:]) for seed, lr in ((0, None), (1, 0.02))]
+    unbroken = {trained.job: trained for trained in train_many(problem, jobs)}
+    assert len({trained.steps for trained in unbroken.values()}) > 2, "networks should be dropped at different times"
+    with torch.random.fork_rng():
+        killed, resumed = Training(problem, jobs), Training(problem, jobs)
+        for _ in range(epochs):
+            killed.run_epoch()
+        save_checkpoint(tmp_path / "a.pt", killed)
+        resumed.run(checkpoint=tmp_path / "a.pt")
+    for trained in resumed.results():
+        assert_equal(unbroken[trained.job], trained)
+        assert trained.flattery == unbroken[trained.job].flattery
 
 
 def stop_after_one_epoch(problem: Problem, job: Job, path: Path) -> None:

@@ -57,8 +57,7 @@ def problem_of(tasks: Sequence[Task], missing: float, members: int = 0) -> Probl
 
 
 def prepare(problem: Problem, networks: Sequence[Network], trains: np.ndarray | None) -> tuple[Losses, LabeledRows]:
-    inputs, targets = problem.val.batch(torch.arange(2))
-    losses = Losses(problem.tasks, networks[0].eval()(inputs), targets, trains)
+    losses = Losses(problem.tasks, networks[0], problem.val, trains)
     return losses, LabeledRows(problem.val, losses)
 
 
@@ -100,8 +99,7 @@ def test_losses_of_a_stack_equal_those_of_each_network(tasks: tuple[Task, ...], 
             outputs, target = networks[network](problem.val.inputs)[task.name], problem.val.targets[task.name]
             parts = [mean_loss(task, outputs[part], target[part]).item() for part in (slice(None), first, ~first)]
             np.testing.assert_allclose(table[network, place], parts, rtol=1e-9)
-    weights = losses.weights(problem.val.inputs)
-    assert torch.equal(weights > 0, torch.from_numpy(trains)[:, np.argsort(losses.places)])
+    assert torch.equal(losses.weights > 0, torch.from_numpy(trains)[:, np.argsort(losses.places)])
 
 
 def test_every_seed_has_its_own_rows_and_every_network_its_own_targets() -> None:

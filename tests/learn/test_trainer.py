@@ -168,3 +168,19 @@ def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
         *train_many(problem, [Job(TASKS[:1], epochs=3), Job(TASKS, epochs=3)]),
     ]
     assert [look.best_epoch for look in looks] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(10**6, 1), (10**3, 2)])
+def test_small_networks_are_trained_by_one_thread(
+    limit: int, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tagalong.learn.engine.ONE_THREAD_MULTIPLICATIONS", limit)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with caplog.at_level("INFO"):
+            train(small_problem(), Job(TASKS))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert f"with {threads} of 2 threads" in caplog.text

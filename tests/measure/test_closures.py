@@ -79,7 +79,7 @@ def test_closures_take_no_arguments_and_their_own_errors_pass() -> None:
     model, losses = regression()
     meter = meter_of(model, every=2)
     for _ in range(2):  # whether a measurement is due or not
-        with pytest.raises(TypeError, match=r"requires some.*'x'"):
+        with pytest.raises(TypeError, match="'x' and 'y'"):
             meter(lambda x, y, z=3: losses())  # type: ignore[misc]
         meter(losses)
     with pytest.raises(TypeError, match="unsupported operand"):
@@ -142,7 +142,7 @@ def test_new_and_missing_closures_of_tasks_are_skipped() -> None:
     model, losses = regression()
     meter = meter_of(model, every=1)
     meter({t: lambda t=t: losses()[t] for t in "ab"})
-    with pytest.warns(UserWarning, match="'[ac]' is"):
+    with pytest.warns(UserWarning, match="'[ac]' (is|has)"):
         returned = meter({t: lambda t=t: losses()[t] for t in "bc"})
     assert list(returned) == ["b", "c"]
     np.testing.assert_array_equal(meter.affinity().count, [[1, 1], [1, 2]])
@@ -170,7 +170,7 @@ def test_losses_that_become_zero_or_negative_are_skipped_counted_and_warned_abou
 def test_losses_must_depend_on_shared_parameters() -> None:
     (model, losses), (other, _) = regression(), regression()
     for meter, closure in ((meter_of(other), losses), (meter_of(model), partial(detached, model))):
-        with pytest.raises(ClosureError, match="no loss depends on any parameter of `shared`"):
+        with pytest.raises(ClosureError, match="any parameter of `shared`"):
             meter(closure)
 
 
@@ -182,7 +182,7 @@ def detached(model: TwoLayers) -> Losses:
 # What a loss may become after the first measured call, and a part of the warning.
 WARNED_ABOUT = {
     name: UNSUITABLE[name] for name in ("a tensor", "a float", "several values", "a detached loss", "text as weight")
-} | {"no shared parameters": (None, "depends on any parameter of `shared`")}
+} | {"no shared parameters": (None, "any parameter of `shared`")}
 
 
 @pytest.mark.parametrize("kind", WARNED_ABOUT)

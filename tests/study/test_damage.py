@@ -22,7 +22,7 @@ from kill_at import records_without_times
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import add_checksum, checksum
-from tagalong.learn import trainer
+from tagalong.learn import engine
 from tagalong.study import Best, ExternalStudy, Results, StoreError, Study, executors, read_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,10 +161,10 @@ def test_damaged_and_strangers_checkpoints_are_ignored_with_a_warning(
         save(path, training)
         raise KeyboardInterrupt
 
-    save, out, ran = trainer.save_checkpoint, tmp_path / "run", tmp_path / "ran"
+    save, out, ran = engine.save_checkpoint, tmp_path / "run", tmp_path / "ran"
     monkeypatch.setattr(executors, "CHECKPOINT_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_checkpoint", save_and_stop)
+        patch.setattr(engine, "save_checkpoint", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
             continue_run(out)
     (checkpoint,) = (out / "partial").iterdir()

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems
+from tagalong.errors import as_names, pluralize, raise_problems, task_name_problems
 from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import terminal_width
+from tagalong.tabular import read_table
 
-from .averaging import DEFAULT_TRIM, Average, Floats, Ints, averages, level_history
-from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, max_resamples, standard_errors
-from .building import (
-    FieldChecker,
-    fields_for_steps,
-    fields_for_tasks,
-    fields_from_history,
-    fields_from_matrix,
-    merge_fields,
-)
-from .display import html_table, named_values, text_table
-from .formats import SAVE_AGAIN_HINT, AffinityFileError, csv_text, read_csv, read_json, write_json
+from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
+from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
+from .display import extent, html_table, named_values, text_table
+from .io import SAVE_AGAIN_HINT, csv_text, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
+# Settings that define the measured quantity: affinities that differ in one of them cannot be merged.
+IDENTITY_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,7 +46,6 @@ class Affinity:
         count: the number of values averaged for each pair.
         steps: the call number of each measured step.
         history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
-            Values must be at most 1e150 in magnitude, because standard errors need their squares.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
@@ -81,23 +75,26 @@ class Affinity:
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
-        checker, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
-        skipped = {
-            reason: checker.check_counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()
-        }
+        raise_problems(task_name_problems(tasks))
+        n, steps = len(tasks), len(np.asarray(self.history))
         checked: dict[str, Any] = {
             "tasks": tasks,
-            "mean": checker.check_array("mean", self.mean, (n, n)),
-            "stderr": checker.check_errors(self.stderr),
-            "count": checker.check_counts("count", self.count),
-            "steps": checker.check_steps(self.steps),
-            "history": checker.check_array("history", self.history, (length, n, n)),
-            "null": checker.check_array("null", self.null, (length, n)),
-            "skipped": MappingProxyType(skipped),
-            "settings": checker.check_settings(self.settings),
+            "mean": read_only_array("mean", self.mean, (n, n)),
+            "stderr": read_only_array("stderr", self.stderr, (n, n)),
+            "count": read_only_array("count", self.count, (n, n), np.int64),
+            "steps": read_only_array("steps", self.steps, (steps,), np.int64),
+            "history": read_only_array("history", self.history, (steps, n, n)),
+            "null": read_only_array("null", self.null, (steps, n)),
+            "settings": json.loads(json.dumps(dict(self.settings), allow_nan=False)),  # as a loaded affinity has them
         }
-        checked["block_counts"] = checker.check_block_counts(self.block_counts, checked["history"])
-        raise_problems(checker.problems)
+        checked["skipped"] = {
+            reason: read_only_array(f"skipped[{reason!r}]", counts, (n, n), np.int64)
+            for reason, counts in self.skipped.items()
+        }
+        if self.block_counts is not None:
+            checked["block_counts"] = read_only_array("block_counts", self.block_counts, (steps, n, n), np.int64)
+        if (np.diff(checked["steps"]) <= 0).any():
+            raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -134,7 +131,21 @@ class Affinity:
             >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
             ([[1.0, 3.0], [3.0, 4.0]], 1.0)
         """
-        return cls(**fields_from_history(history, tasks, steps, null, skipped, settings, block_counts))
+        names = as_names(tasks)
+        n, length = len(names), len(np.asarray(history))
+        unaveraged: dict[str, Any] = {
+            "tasks": names,
+            "mean": np.full((n, n), np.nan),
+            "stderr": np.full((n, n), np.nan),
+            "count": np.zeros((n, n)),
+            "steps": np.arange(length) if steps is None else steps,
+            "history": history,
+            "null": np.full((length, n), np.nan) if null is None else null,
+            "skipped": skipped or {},
+            "settings": settings or {},
+            "block_counts": block_counts,
+        }
+        return cls(**unaveraged)._average_with(Average.from_settings(settings or {}))
 
     @classmethod
     def from_matrix(
@@ -160,7 +171,20 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        return cls(**fields_from_matrix(matrix, tasks, axis, stderr, count, settings))
+        if axis not in ("source", "target"):
+            raise ValueError(f"`axis` must be 'source' or 'target', found {axis!r}")
+        values = read_only_array("matrix", matrix)
+        names = tuple(map(str, range(len(values)))) if tasks is None else as_names(tasks)
+        n = len(names)
+        fields: dict[str, Any] = {
+            "mean": read_only_array("matrix", values, (n, n)),
+            "stderr": np.full((n, n), np.nan) if stderr is None else np.asarray(stderr),
+            "count": np.isfinite(values) if count is None else np.asarray(count),
+        }
+        if axis == "target":
+            fields = {name: matrix.T for name, matrix in fields.items()}
+        fields |= dict.fromkeys(("steps", "history", "null"), ())
+        return cls(tasks=names, **fields, settings=settings or {})
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -172,8 +196,7 @@ class Affinity:
             axis: what the rows represent. Use "target" if each row contains the affinities onto one task.
 
         Raises:
-            FileNotFoundError: If the file does not exist.
-            AffinityFileError: If the file is invalid. The message lists every problem with its line number.
+            TableError: If the file is missing or invalid. The message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -183,8 +206,8 @@ class Affinity:
             ...     Affinity.from_csv(path, axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        matrix, names = read_csv(Path(path), axis)
-        return cls(**fields_from_matrix(matrix, names, axis))
+        matrix, names = square_matrix(read_table(path, as_text=True), axis)
+        return cls.from_matrix(matrix, names, axis)
 
     @classmethod
     def load(cls, path: PathLike) -> Affinity:
@@ -192,11 +215,10 @@ class Affinity:
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            AffinityFileError: If the file is corrupted, has an unsupported format or version, or its archive is missing
-                or does not match.
+            DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
         """
         values = read_json(Path(path))
-        with report_damage(Path(path), AffinityFileError, SAVE_AGAIN_HINT):
+        with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
@@ -214,7 +236,7 @@ class Affinity:
             ...     path = pathlib.Path(folder, "affinity.json")
             ...     Affinity.from_matrix([[1, 2], [3, 4]], ["age", "ill"]).save(path)
             ...     Affinity.load(path)
-            Affinity(2 tasks, 0 steps)
+            Affinity(2 tasks, no history)
         """
         write_json(self, Path(path))
 
@@ -239,6 +261,19 @@ class Affinity:
             write_atomic(Path(path), text)
         return text
 
+    def to_frame(self) -> Any:
+        """Returns a pandas DataFrame with a row for each pair of tasks: source, target, mean, stderr and count.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).to_frame()["mean"].tolist()
+            [1.0, 2.0, 3.0, 4.0]
+        """
+        import pandas as pd  # imported here, so that reading an affinity is fast
+
+        columns = {name: getattr(self, name).ravel() for name in ("mean", "stderr", "count")}
+        pairs = pd.MultiIndex.from_product([self.tasks, self.tasks], names=["source", "target"])
+        return pd.DataFrame(columns, index=pairs).reset_index()
+
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = DEFAULT_TRIM) -> Affinity:
         """Returns the affinity with a different type of average over its history.
 
@@ -256,16 +291,9 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        chosen = Average(average, trim)
-        if chosen.name != "mean":
-            self._warn_if_coarse(f"the {chosen.name} average is computed from block means")
-        settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
-        return replace(
-            self,
-            mean=averages(self.history, self.null, chosen, self.block_counts),
-            stderr=standard_errors(self.history, self.null, chosen, self.block_counts),
-            settings=settings,
-        )
+        if average != "mean":
+            self._warn_if_coarse(f"the {average} average is computed from block means")
+        return self._average_with(Average(average, trim))
 
     def leveled(self) -> Affinity:
         """Shifts all steps to a common level, which makes different parts of the history comparable.
@@ -280,8 +308,9 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
+        level = LevelHistory.align(self.history, self.null, self.block_counts)
         return Affinity.from_history(
-            level_history(self.history, self.null, self.block_counts),
+            np.where(level.present, level.values, np.nan),
             self.tasks,
             self.steps,
             skipped=self.skipped,
@@ -299,15 +328,13 @@ class Affinity:
         """
         self._require_history("between")
         self._warn_if_coarse("`between` keeps the blocks that start in the given range")
-        rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
-        if not len(rows):
-            raise InvalidInput(
-                "`first` and `last`",
-                "must span at least one measured step",
-                f"none in [{first}, {last})",
-                f"measured steps run from {self.steps[0]} to {self.steps[-1]}",
+        rows = (self.steps >= first) & (self.steps < last)
+        if not rows.any():
+            measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
+            raise ValueError(
+                f"`first` and `last` must span at least one measured step, found {first}, {last}; {measured}"
             )
-        return type(self)(**fields_for_steps(self, rows))
+        return self._at_steps(rows)
 
     def every(self, n: int) -> Affinity:
         """Keeps every n-th measured step. This shows the effect of measuring less often.
@@ -317,9 +344,10 @@ class Affinity:
             [0, 2]
         """
         self._require_history("every")
-        _check_positive("n", n)
+        if n < 1:
+            raise ValueError(f"`n` must be a positive integer, found {n!r}")
         self._warn_if_coarse("`every` keeps every n-th block")
-        return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
+        return self._at_steps(slice(None, None, n))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
         """Keeps the given tasks, in the given order.
@@ -328,7 +356,12 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
             [[4.0, 3.0], [2.0, 1.0]]
         """
-        return type(self)(**fields_for_tasks(self, tasks))
+        names = as_names(tasks)
+        unknown = [task for task in names if task not in self.tasks]
+        if unknown:
+            raise ValueError(f"`tasks` must be among {', '.join(map(repr, self.tasks))}, found {str(unknown)[1:-1]}")
+        part = self._arranged(names)
+        return part._average_with(Average.from_settings(self.settings)) if len(self.steps) else part
 
     def merge(self, other: Affinity) -> Affinity:
         """Combines two affinities over the union of their tasks.
@@ -339,7 +372,7 @@ class Affinity:
         should be measured relative to the null step.
 
         Raises:
-            InvalidInput: If the affinities measure different quantities, i.e. they differ in estimator, update,
+            ValueError: If the affinities measure different quantities, i.e. they differ in estimator, update,
                 held_out, per_lr or average. Settings present in only one of the affinities are kept.
 
         Example:
@@ -347,9 +380,47 @@ class Affinity:
             >>> first.merge(Affinity.from_matrix([[6]], ["b"])).mean.tolist()
             [[1.0, 2.0], [3.0, 5.0]]
         """
-        if not isinstance(other, Affinity):
-            raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
-        return type(self)(**merge_fields(self, other))
+        settings = {**other.settings, **self.settings}
+        differing = [
+            key for key in self.settings if key in other.settings and self.settings[key] != other.settings[key]
+        ]
+        for key in differing:
+            if key in IDENTITY_SETTINGS:
+                found = f"{self.settings[key]!r} and {other.settings[key]!r}"
+                raise ValueError(f"`other` must have been measured with the same {key}, found {found}")
+            del settings[key]
+
+        tasks = tuple(dict.fromkeys(self.tasks + other.tasks))
+        parts = self._arranged(tasks), other._arranged(tasks)
+        nothing = np.zeros((len(tasks), len(tasks)), dtype=np.int64)
+        reasons = {**self.skipped, **other.skipped}
+        skipped = {reason: sum((part.skipped.get(reason, nothing) for part in parts), nothing) for reason in reasons}
+
+        if len(self.steps) and len(other.steps):
+            # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
+            offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
+            counts = [np.isfinite(p.history) if p.block_counts is None else p.block_counts for p in parts]
+            in_blocks = self.block_counts is not None or other.block_counts is not None
+            return Affinity.from_history(
+                np.concatenate([part.history for part in parts]),
+                tasks,
+                np.concatenate([self.steps, other.steps + offset]),
+                null=np.concatenate([part.null for part in parts]),
+                skipped=skipped,
+                settings=settings,
+                block_counts=np.concatenate(counts) if in_blocks else None,
+            )
+
+        # Without both histories, means are weighted by the number of values behind them.
+        means = np.stack([part.mean for part in parts])
+        weights = np.where(np.isfinite(means), np.maximum([part.count for part in parts], 1), 0)
+        total = weights.sum(axis=0)
+        shares = weights / np.maximum(total, 1)
+        mean = np.where(total > 0, (np.nan_to_num(means) * shares).sum(axis=0), np.nan)
+        errors = np.where(weights > 0, np.stack([part.stderr for part in parts]), 0.0) * shares
+        stderr = np.where(total > 0, np.sqrt((errors**2).sum(axis=0)), np.nan)
+        merged = Affinity.from_matrix(mean, tasks, stderr=stderr, count=total, settings=settings)
+        return replace(merged, skipped=skipped)
 
     def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
         """Returns matrices that could have been measured instead of `mean` (n × tasks × tasks).
@@ -363,27 +434,24 @@ class Affinity:
         whose standard error is unknown vary as much as the least certain pair.
 
         Args:
-            n: the number of resamples, up to 100,000, or fewer for more than 50 tasks.
+            n: the number of resamples.
             seed: the random seed.
 
         Raises:
-            InvalidInput: If there is neither a history nor a standard error.
+            ValueError: If there is neither a history nor a standard error.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
             >>> affinity.bootstrap(n=50).shape
             (50, 2, 2)
         """
-        _check_positive("n", n)
-        if n > (most := max_resamples(len(self.tasks))):
-            expected = f"must be at most {most:,} for {pluralize(len(self.tasks), 'task')}"
-            hint = "for more, draw them in parts, each with its own `seed`"
-            raise InvalidInput("n", expected, f"{n:,}", hint)
+        if n < 1:
+            raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            average = Average.from_settings(self.settings)
-            return bootstrap_averages(self.history, self.null, average, n, seed, self.block_counts)
+            level = LevelHistory.align(self.history, self.null, self.block_counts)
+            return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
-            raise InvalidInput("bootstrap()", "requires a history of measured steps, or standard errors", "neither")
+            raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
         return draw_within_errors(self.mean, self.stderr, n, seed)
 
     @property
@@ -432,16 +500,58 @@ class Affinity:
 
     def __repr__(self) -> str:
         estimator = self.settings.get("estimator")
-        known = f", estimator={estimator!r}" if estimator else ""
-        return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
+        about = [pluralize(len(self.tasks), "task"), extent(self), *([f"{estimator=}"] if estimator else [])]
+        return f"Affinity({', '.join(about)})"
 
     def _repr_html_(self) -> str:
         return html_table(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings cannot be pickled, and unpickled arrays are writable, so unpickling calls the constructor.
-        values = (getattr(self, entry.name) for entry in fields(self))
-        return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
+        # Unpickled arrays would be writable, so unpickling calls the constructor.
+        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
+
+    def _average_with(self, average: Average) -> Affinity:
+        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        settings = {**self.settings, "average": average.name, "trim": average.trim}
+        if average.name != "trimmed":
+            del settings["trim"]
+        mean, stderr = averages(level, average), standard_errors(level, average)
+        return replace(self, mean=mean, stderr=stderr, count=level.counts(), settings=settings)
+
+    def _at_steps(self, rows: slice | Mask) -> Affinity:
+        """Returns the affinity over some of the measured steps, without `skipped`, which is not known for each step."""
+        return Affinity.from_history(
+            self.history[rows],
+            self.tasks,
+            self.steps[rows],
+            null=self.null[rows],
+            settings=self.settings,
+            block_counts=None if self.block_counts is None else self.block_counts[rows],
+        )
+
+    def _arranged(self, tasks: tuple[str, ...]) -> Affinity:
+        """Returns the affinity with its tasks in another order. Tasks that it does not have are added without values.
+
+        The standard errors are not computed again.
+        """
+        n = len(self.tasks)
+        at = np.array([self.tasks.index(task) if task in self.tasks else n for task in tasks])
+
+        def arrange(array: NDArray[Any], padding: float = 0) -> NDArray[Any]:
+            last_two = [(0, 0)] * (array.ndim - 2) + [(0, 1), (0, 1)]
+            return np.pad(array, last_two, constant_values=padding)[..., at[:, None], at]
+
+        return replace(
+            self,
+            tasks=tasks,
+            mean=arrange(self.mean, np.nan),
+            stderr=arrange(self.stderr, np.nan),
+            count=arrange(self.count),
+            history=arrange(self.history, np.nan),
+            null=np.pad(self.null, [(0, 0), (0, 1)], constant_values=np.nan)[:, at],
+            skipped={reason: arrange(counts) for reason, counts in self.skipped.items()},
+            block_counts=None if self.block_counts is None else arrange(self.block_counts),
+        )
 
     def _warn_if_coarse(self, consequence: str) -> None:
         if self.block_counts is not None:
@@ -453,13 +563,24 @@ class Affinity:
 
     def _require_history(self, method: str) -> None:
         if not len(self.steps):
-            raise InvalidInput(
-                f"{method}()",
-                "requires a history of measured steps, but this affinity has none",
-                hint="measure it with a meter, or load an affinity that was saved with its history",
-            )
+            raise ValueError(f"{method}() requires a history of measured steps, which this affinity does not have")
 
 
-def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InvalidInput(name, "must be a positive integer", repr(value))
+def read_only_array(
+    name: str, values: Any, shape: tuple[int, ...] | None = None, dtype: DTypeLike = np.float64
+) -> NDArray[Any]:
+    """Returns a read-only array of the given shape, whose values are finite, or NaN where nothing was measured."""
+    try:
+        array = np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"`{name}` must be an array of numbers, found {type(values).__name__} ({error})") from error
+    if shape is not None and array.size == 0 and 0 in shape:
+        array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape} for these tasks and steps, found {array.shape}")
+    if np.isinf(array).any():
+        raise ValueError(f"`{name}` must be finite, or NaN where nothing was measured; did the loss diverge?")
+    if array.flags.writeable:
+        array = array.copy()
+        array.setflags(write=False)
+    return array

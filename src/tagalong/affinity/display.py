@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, isfinite, log10
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tagalong.errors import pluralize
 from tagalong.rendering import Html, TextTable, display_width, join, table, tag, truncate
 
 from .averaging import Floats
@@ -15,147 +16,172 @@ from .averaging import Floats
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-MAX_NAME_LENGTHS = (16, 12, 8)  # tried in this order until the table fits into the terminal
-MIN_TASKS = 3  # shown even if the terminal is too narrow for them
-MIN_CELL_WIDTH = 4  # terminal columns
-MAX_TASKS = 100  # shown in a file; the text of 1,000 tasks would have 14 million characters
+MAX_TABLE_TASKS = 12  # larger affinities are summarized
+MAX_SUMMARY_TASKS = 40
+SHORT_NAME = 8  # terminal columns, for headings on a narrow terminal
+HELPS, HURTS = "33, 102, 172", "178, 24, 43"  # red, green and blue
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def text_table(affinity: Affinity, width: int | None = None) -> str:
-    """Returns a table of means and standard errors. Rows are sources and columns are targets.
+    """Returns a table of means and standard errors, or a summary of more than 12 tasks.
 
     Args:
         affinity: the affinity to show.
-        width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first. If
-            that is not enough, long names are truncated, and then tasks are omitted. If None, nothing is omitted for up
-            to 100 tasks.
+        width: the width of the terminal in columns, or None for no limit. If the table does not fit, standard errors
+            are omitted and names are truncated; if that is not enough, the affinity is summarized.
     """
-    scale, n = _scale_exponent(_max_abs_affinity(affinity)), len(affinity.tasks)
-    rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
-    lines = [_table_heading(affinity, scale), *rows]
-    if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
-        lines.append("~ within two standard errors of zero")
-    if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
-        lines.append(
-            "every entry includes the effect of an optimizer step with zero gradient (momentum): "
-            "compare within columns, not with zero"
-        )
-    if shown < n:
-        lines.append(f"{shown} of {n} tasks shown; choose others with only(), or export all with to_csv()")
-    return "\n".join(lines)
+    formatter = CellFormatter(affinity)
+    lines = _summary_lines(affinity, formatter, width)
+    if len(affinity.tasks) <= MAX_TABLE_TASKS:
+        full = _matrix_lines(affinity, formatter, with_errors=True)
+        short = _matrix_lines(affinity, formatter, with_errors=False)
+        for candidate in (full, short):
+            if width is None or max(map(display_width, candidate)) <= width:
+                lines = candidate
+                break
+    return "\n".join([_heading(affinity, formatter), *lines, *formatter.footnotes(lines)])
 
 
-def _all_rows(affinity: Affinity, scale: int) -> tuple[list[str], int]:
-    names = [_collapse_whitespace(task) for task in affinity.tasks[:MAX_TASKS]]
-    return _format_rows(names, names, _format_cells(affinity, scale, True, len(names))), len(names)
+def extent(affinity: Affinity) -> str:
+    """Returns how much was measured.
+
+    Example:
+        >>> from tagalong import Affinity
+        >>> extent(Affinity.from_history([[[1.0]], [[2.0]]], ["a"]))
+        '2 steps'
+    """
+    if len(affinity.steps):
+        return pluralize(len(affinity.steps), "step")
+    if str(affinity.settings.get("estimator")).startswith("streaming"):
+        return pluralize(int(np.trace(affinity.count)), "gradient")
+    return "no history"
 
 
-def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str], int]:
-    """Returns the most complete table that fits, and the number of tasks shown."""
-    most = min(len(affinity.tasks), max(width // MIN_CELL_WIDTH, MIN_TASKS))
-    names = [_collapse_whitespace(task) for task in affinity.tasks[:most]]
-    cells = {errors: _format_cells(affinity, scale, errors, most) for errors in (True, False)}
-    forms = [(True, MAX_NAME_LENGTHS[0], most), *((False, longest, most) for longest in MAX_NAME_LENGTHS)]
-    forms += [(False, MAX_NAME_LENGTHS[-1], shown) for shown in range(most - 1, MIN_TASKS - 1, -1)]
-    for errors, longest, shown in forms:
-        sources = [truncate(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
-        rows = _format_rows(sources, [truncate(name, longest) for name in names[:shown]], cells[errors])
-        if max(map(display_width, rows)) <= width:
-            break
-    return rows, shown
+class CellFormatter:
+    """Formats the values of an affinity in a common unit.
+
+    Attributes:
+        power: the power of ten (a multiple of three) that scales the largest affinity between two tasks to [1, 1000).
+            Self-affinities are ignored because they would dwarf all other values.
+        has_null_step: whether the values include the effect of an optimizer step with zero gradient. Then they cannot
+            be compared with zero, so none is marked.
+    """
+
+    def __init__(self, affinity: Affinity) -> None:
+        self._affinity = affinity
+        values = np.abs(affinity.mean[~np.eye(len(affinity.tasks), dtype=bool)])
+        self.largest = float(np.nan_to_num(values).max(initial=0.0))
+        if self.largest < 1e-300:
+            self.largest = 1.0
+        self.power = 0 if 0.1 <= self.largest < 1000 else 3 * floor(log10(self.largest) / 3)
+        self._digits = min(max(2 - floor(log10(self.largest / 10.0**self.power)), 1), 3)
+        self.has_null_step = affinity.settings.get("update") == "optimizer" and bool(np.isnan(affinity.null).any())
+
+    def is_noise(self, i: int, j: int) -> bool:
+        """Whether a value is within two standard errors of zero."""
+        return bool(abs(self._affinity.mean[i, j]) < 2 * self._affinity.stderr[i, j]) and not self.has_null_step
+
+    def cell(self, i: int, j: int, with_errors: bool = True) -> str:
+        """Returns a value, followed by a mark or a space."""
+        mean, error = self._affinity.mean[i, j] / 10.0**self.power, self._affinity.stderr[i, j] / 10.0**self.power
+        if np.isnan(mean):
+            return "- "
+        text = f"{mean:.{self._digits}f}"
+        if with_errors and np.isfinite(error):
+            text += f" ± {error:.{self._digits}f}"
+        return text + ("~" if self.is_noise(i, j) else " ")
+
+    def footnotes(self, lines: Sequence[str]) -> list[str]:
+        if self.has_null_step:
+            step = "an optimizer step with zero gradient (momentum)"
+            return [f"every entry includes the effect of {step}: compare within columns, not with zero"]
+        return ["~ within two standard errors of zero"] if any("~" in line for line in lines) else []
 
 
-def _table_heading(affinity: Affinity, scale: int) -> str:
-    unit = f", values × 10{str(scale).translate(_SUPERSCRIPT)}" if scale else ""
-    steps = len(affinity.steps)
-    source = (
-        f"{affinity.settings.get('average', 'mean')} over {steps} measured step{'s' * (steps != 1)}"
-        if steps
-        else "no history"
-    )
+def _heading(affinity: Affinity, formatter: CellFormatter) -> str:
+    unit = f", values × 10{str(formatter.power).translate(_SUPERSCRIPT)}" if formatter.power else ""
+    measured = extent(affinity)
+    if measured != "no history":
+        measured = f"{affinity.settings.get('average', 'mean')} over {measured}"
     estimator = affinity.settings.get("estimator")
-    return f"Affinity (row helps column{unit}), {source}" + (f", {estimator} estimator" if estimator else "")
+    return f"Affinity (row helps column{unit}), {measured}" + (f", {estimator} estimator" if estimator else "")
 
 
-def _max_abs_affinity(affinity: Affinity) -> float:
-    """Returns the largest absolute affinity between two different tasks.
-
-    Self-affinities are ignored because they would dwarf all other values.
-    """
-    off_diagonal = ~np.eye(len(affinity.tasks), dtype=bool)
-    values = np.abs(affinity.mean[off_diagonal & np.isfinite(affinity.mean)])
-    return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
-
-
-def _scale_exponent(largest: float) -> int:
-    """Returns the power-of-ten exponent (a multiple of three) that scales the largest value to [1, 1000)."""
-    return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
-
-
-def _format_cells(affinity: Affinity, scale: int, show_errors: bool, max_tasks: int) -> list[list[str]]:
-    unit = 10.0**scale
-    digits = min(max(2 - floor(log10(_max_abs_affinity(affinity) / unit)), 1), 3)
-    rows = zip(
-        affinity.mean[:max_tasks, :max_tasks].tolist(), affinity.stderr[:max_tasks, :max_tasks].tolist(), strict=True
-    )
-    return [
-        [_format_cell(mean / unit, error / unit, digits, show_errors) for mean, error in zip(*row, strict=True)]
-        for row in rows
-    ]
-
-
-def _format_cell(mean: float, error: float, digits: int, show_errors: bool) -> str:
-    if not isfinite(mean):
-        return "- "
-    mark = "~" if abs(mean) < 2 * error else " "
-    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if show_errors and isfinite(error) else "") + mark
-
-
-def _format_rows(sources: Sequence[str], targets: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+def _matrix_lines(affinity: Affinity, formatter: CellFormatter, with_errors: bool) -> list[str]:
+    names = [" ".join(task.split()) for task in affinity.tasks]
+    targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
     headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
     text = TextTable("", *headings, numbers=headings, gap=1)
-    for source, row in zip(sources, cells[: len(sources)], strict=True):
-        text.add_row(source, *row[: len(targets)])
+    for i, source in enumerate(names):
+        text.add_row(source, *(formatter.cell(i, j, with_errors) for j in range(len(names))))
     return text.lines()
 
 
-def _collapse_whitespace(name: str) -> str:
-    return " ".join(name.split())
+def _summary_lines(affinity: Affinity, formatter: CellFormatter, width: int | None) -> list[str]:
+    """Returns a line for each task with the sources that help and hurt it most. Tasks of a group come together."""
+    others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
+    strength = np.nan_to_num(np.abs(others)).max(axis=0)
+    strongest = np.argsort(-strength, kind="stable")[:MAX_SUMMARY_TASKS]
+    names = ("task", "strongest helper", "strongest conflict")
+    text = TextTable(names[0], names[1], "", names[2], " ", numbers=["", " "], names=names)
+    for j in group_order(others):
+        if j not in strongest:
+            continue
+        cells = []
+        for sign in (1, -1):
+            i = int(np.nan_to_num(sign * others[:, j], nan=-np.inf).argmax())
+            is_shown = formatter.has_null_step or sign * others[i, j] > 0
+            cells += [affinity.tasks[i], formatter.cell(i, j)] if is_shown else ["-", ""]
+        text.add_row(affinity.tasks[j], *cells)
+    shown = f"{len(strongest)} of {len(others)} tasks" if len(strongest) < len(others) else f"{len(others)} tasks"
+    return [*text.lines(width), f"{shown}, sorted by groups; all pairs: to_frame()"]
 
 
-HELPS, HURTS = (33, 102, 172), (178, 24, 43)
-MAX_COLUMNS = 40  # in a notebook
+def group_order(matrix: Floats) -> list[int]:
+    """Returns the numbers of the tasks in an order in which tasks that help each other come together.
+
+    Example:
+        >>> matrix = np.array([[np.nan, 0, 9, 1], [1, np.nan, 0, 9], [9, 1, np.nan, 0], [0, 9, 1, np.nan]])
+        >>> group_order(matrix)
+        [0, 2, 1, 3]
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage  # imported here, so that reading affinities is fast
+    from scipy.spatial.distance import squareform
+
+    if len(matrix) < 3:
+        return list(range(len(matrix)))
+    # Values are compared within columns, since each target has its own scale.
+    known = np.ma.masked_invalid(matrix)
+    similarity = ((known - known.mean(axis=0)) / known.std(axis=0)).filled(0.0)
+    distance = np.max(similarity + similarity.T) - (similarity + similarity.T)
+    return [int(j) for j in leaves_list(linkage(squareform(distance, checks=False), "average"))]
 
 
 def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table with sources as rows and targets as columns.
+    """Returns an HTML table with sources as rows and targets as columns, or the summary of more than 12 tasks.
 
     Blue means that the source helps, and red means that it hurts. Values within the noise have no color.
     """
-    shown, largest = min(len(affinity.tasks), MAX_COLUMNS), _max_abs_affinity(affinity)
-    names = affinity.tasks[:shown]
-    rows = [[name, *(_colored_cell(affinity, i, j, largest) for j in range(shown))] for i, name in enumerate(names)]
-    notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
-    if shown < len(affinity.tasks):
-        notes.append(f"; {shown} of {len(affinity.tasks)} tasks shown")
-    head = _table_heading(affinity, _scale_exponent(largest))
-    return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
+    if len(affinity.tasks) > MAX_TABLE_TASKS:
+        return tag("pre", text_table(affinity))
+    formatter = CellFormatter(affinity)
+    rows: list[list[str]] = []
+    for i, source in enumerate(affinity.tasks):
+        cells = [_colored_cell(affinity, formatter, i, j) for j in range(len(affinity.tasks))]
+        rows.append([source, *cells])
+    heading = _heading(affinity, formatter)
+    notes = "; ".join([*formatter.footnotes([cell for row in rows for cell in row]), "the diagonal is self-affinity"])
+    return join([table(["a step on …", *affinity.tasks], rows, caption=heading), tag("small", notes)])
 
 
-def _colored_cell(affinity: Affinity, i: int, j: int, largest: float) -> Html:
-    mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
-    unit = 10.0 ** _scale_exponent(largest)
-    shown = _format_cell(mean / unit, error / unit, 2, show_errors=True).strip()
-    significant = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
-    return tag("td", shown, style=_background_style(mean / largest) if significant else None)
-
-
-def _background_style(relative_value: float) -> str:
-    """Returns a translucent color that is readable in both light and dark notebooks."""
-    color = ", ".join(map(str, HELPS if relative_value > 0 else HURTS))
-    return f"background: rgba({color}, {0.55 * min(abs(relative_value), 1.0):.2f})"
+def _colored_cell(affinity: Affinity, formatter: CellFormatter, i: int, j: int) -> Html:
+    style, relative = None, affinity.mean[i, j] / formatter.largest
+    if i != j and np.isfinite(relative) and not formatter.is_noise(i, j):
+        # A translucent color is readable in both light and dark notebooks.
+        style = f"background: rgba({HELPS if relative > 0 else HURTS}, {0.55 * min(abs(relative), 1.0):.2f})"
+    return tag("td", formatter.cell(i, j).strip(), style=style)
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.errors import InvalidInput
 from tagalong.rendering import TextTable
 
-from .averaging import Average, Floats, averages
+from .averaging import Average, Floats, LevelHistory, averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity
@@ -45,68 +44,48 @@ class Spread:
 
     def __str__(self) -> str:
         table = TextTable("task", *NUMBER_HEADINGS, "best / worst partner", numbers=NUMBER_HEADINGS)
-        for task, value in self.values.items():
-            partners = f"{self.best.get(task, '-')} / {self.worst.get(task, '-')}"
+        for task in self.values:
+            numbers = [f"{value:.3g}".replace("nan", "-") for value in (self.values[task], self.noise[task])]
             mark = "  no partner stands out" if task in self.flagged else ""
-            table.add_row(task, _format_number(value), _format_number(self.noise[task]), partners + mark)
+            table.add_row(task, *numbers, f"{self.best.get(task, '-')} / {self.worst.get(task, '-')}{mark}")
         return str(table)
 
 
 def compute_spread(affinity: Affinity) -> Spread:
     """Computes the spread of each task and flags the tasks for which no partner stands out."""
-    others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
-    values = _value_range(others[None])[0]
-    noise = _noise_spread(affinity)
-    known = values[np.isfinite(values)]
-    small = SMALL_SPREAD_RATIO * float(np.median(known)) if known.size else np.nan
+    tasks, diagonal = affinity.tasks, np.eye(len(affinity.tasks), dtype=bool)
+    others = np.where(diagonal, np.nan, affinity.mean)
+    spreads = value_ranges(others)
+
+    # The spread that noise alone would cause. Errors that are common to all sources of a target cancel out.
+    noise = np.full(len(tasks), np.nan)
+    if affinity.has_errors:
+        errors = affinity.bootstrap(NOISE_DRAWS, seed=0) - affinity.mean
+        ranges = value_ranges(np.where(diagonal | np.isnan(affinity.stderr), np.nan, errors))
+        noise = np.percentile(ranges, NOISE_PERCENTILE, axis=0)
+
+    known = spreads[np.isfinite(spreads)]
+    small = SMALL_SPREAD_RATIO * np.median(known) if known.size else np.nan
     limit = np.fmax(small, noise)
-    flagged = tuple(task for task, low in zip(affinity.tasks, values <= limit, strict=True) if low)
+    best, worst = {}, {}
+    for j, task in enumerate(tasks):
+        sources = np.flatnonzero(np.isfinite(others[:, j]))
+        if len(sources):
+            best[task] = tasks[sources[others[sources, j].argmax()]]
+            worst[task] = tasks[sources[others[sources, j].argmin()]]
     return Spread(
-        values=_keyed_by_task(affinity, values),
-        noise=_keyed_by_task(affinity, noise),
-        flagged=flagged,
-        best=_best_partners(affinity, others),
-        worst=_best_partners(affinity, -others),
+        values=dict(zip(tasks, spreads.tolist(), strict=True)),
+        noise=dict(zip(tasks, noise.tolist(), strict=True)),
+        flagged=tuple(tasks[j] for j in np.flatnonzero(spreads <= limit)),
+        best=best,
+        worst=worst,
     )
 
 
-def _noise_spread(affinity: Affinity) -> Floats:
-    """Returns the spread due to noise alone, estimated from resamples or, without a history, from normal errors.
-
-    Errors that are common to all sources of a target cancel out.
-    """
-    n = len(affinity.tasks)
-    if len(affinity.steps) > 1:
-        errors = affinity.bootstrap(NOISE_DRAWS, seed=0) - affinity.mean
-    else:
-        errors = np.random.default_rng(0).standard_normal((NOISE_DRAWS, n, n)) * affinity.stderr
-    errors[:, np.eye(n, dtype=bool) | ~np.isfinite(affinity.stderr)] = np.nan
-    ranges = _value_range(errors)
-    known = np.isfinite(ranges).all(axis=0)
-    return np.where(known, np.percentile(np.where(known, ranges, 0.0), NOISE_PERCENTILE, axis=0), np.nan)
-
-
-def _value_range(matrices: Floats) -> Floats:
+def value_ranges(matrices: Floats) -> Floats:
     """Returns the difference between the highest and lowest values over sources, or NaN for fewer than two values."""
-    known = np.isfinite(matrices)
-    high = np.where(known, matrices, -np.inf).max(axis=1)
-    low = np.where(known, matrices, np.inf).min(axis=1)
-    enough = known.sum(axis=1) > 1
-    return np.where(enough, np.where(enough, high, 0.0) - np.where(enough, low, 0.0), np.nan)
-
-
-def _keyed_by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
-    return dict(zip(affinity.tasks, values.tolist(), strict=True))
-
-
-def _best_partners(affinity: Affinity, off_diagonal: Floats) -> dict[str, str]:
-    known = np.isfinite(off_diagonal).sum(axis=0) > 0
-    best = np.where(np.isfinite(off_diagonal), off_diagonal, -np.inf).argmax(axis=0)
-    return {task: affinity.tasks[best[j]] for j, task in enumerate(affinity.tasks) if known[j]}
-
-
-def _format_number(value: float) -> str:
-    return f"{value:.3g}" if np.isfinite(value) else "-"
+    ranges = np.fmax.reduce(matrices, axis=-2) - np.fmin.reduce(matrices, axis=-2)
+    return np.where(np.isfinite(matrices).sum(axis=-2) > 1, ranges, np.nan)
 
 
 PREFIX_FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -135,39 +114,39 @@ class Settled:
         return self.settled
 
     def __str__(self) -> str:
-        verdict = f"groups unchanged since step {self.since}" if self.settled else "groups still changing"
-        lines = [f"{fraction:>5.0%}  {_format_sets(served)}" for fraction, served in self.groups.items()]
-        return "\n".join([verdict, *lines])
+        lines = [f"groups unchanged since step {self.since}" if self.settled else "groups still changing"]
+        for fraction, groups in self.groups.items():
+            sets = ["{" + ", ".join(group) + "}" for group in groups]
+            lines.append(f"{fraction:>5.0%}  {'  '.join(sets)}")
+        return "\n".join(lines)
 
 
 def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
     """Selects groups from increasingly long prefixes of the history."""
-    unique_fractions = sorted(set(fractions))
-    if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
-        raise InvalidInput("fractions", "must contain at least two distinct fractions in (0, 1]", repr(list(fractions)))
-    ends = [ceil(fraction * len(affinity.steps)) for fraction in unique_fractions]
-    groups = [_select_served_sets(affinity, end, budget) for end in ends]
+    from tagalong.group import select_groups  # here because an affinity is data and must load without the solvers
+
+    if len(set(fractions)) < 2 or not 0 < min(fractions) <= max(fractions) <= 1:
+        raise ValueError(f"`fractions` must contain at least two distinct fractions in (0, 1], found {fractions!r}")
+    tasks, average = affinity.tasks, Average.from_settings(affinity.settings)
+    groups: dict[float, ServedSets] = {}
+    ends = []
+    for fraction in sorted(set(fractions)):
+        end = ceil(fraction * len(affinity.steps))
+        ends.append(end)
+        counts = None if affinity.block_counts is None else affinity.block_counts[:end]
+        level = LevelHistory.align(affinity.history[:end], affinity.null[:end], counts)
+        matrix = averages(level, average)
+        groups[fraction] = ()
+        if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
+            prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)
+            served = [tuple(sorted(group.serves)) for group in select_groups(prefix, budget).groups]
+            groups[fraction] = tuple(sorted(served))
+
+    # How many of the longest prefixes have the same groups?
+    latest = list(groups.values())[::-1]
     same = 1
-    while same < len(groups) and groups[-same - 1] == groups[-1]:
+    while same < len(latest) and latest[same] == latest[0]:
         same += 1
-    settled = bool(groups[-1]) and same >= min(MIN_AGREEING_PREFIXES, len(groups)) and len({*ends}) == len(ends)
-    since = int(affinity.steps[ends[-same] - 1]) if settled else None
-    return Settled(settled, since, dict(zip(unique_fractions, groups, strict=True)))
-
-
-def _select_served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
-    from tagalong.group import (
-        select_groups,
-    )  # imported here because an affinity is data and must load without the solvers
-
-    counts = None if affinity.block_counts is None else affinity.block_counts[:steps]
-    average = Average.from_settings(affinity.settings)
-    matrix = averages(affinity.history[:steps], affinity.null[:steps], average, counts)
-    if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
-        return ()  # some pair has not been measured yet
-    grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)
-    return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
-
-
-def _format_sets(served_sets: ServedSets) -> str:
-    return "  ".join("{" + ", ".join(group) + "}" for group in served_sets)
+    agree = same >= min(MIN_AGREEING_PREFIXES, len(latest))
+    settled = latest[0] != () and agree and len(set(ends)) == len(ends)
+    return Settled(settled, int(affinity.steps[ends[-same] - 1]) if settled else None, groups)

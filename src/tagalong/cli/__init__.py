@@ -16,7 +16,6 @@ from .arguments import check_folder as check_folder
 from .arguments import integer_option as integer_option
 from .arguments import number_option as number_option
 from .arguments import parse_budgets as parse_budgets
-from .arguments import parse_integer_budgets as parse_integer_budgets
 from .arguments import parse_names as parse_names
 from .arguments import parse_options as parse_options
 from .arguments import parse_problem_options as parse_problem_options

@@ -73,19 +73,14 @@ WeightsOption = Annotated[
     list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Task weights; 1 by default.")
 ]
 BudgetOption = Annotated[
-    float | None,
-    make_option(
-        BUDGET,
-        "--budget",
-        "-b",
-        parser=number_option,
-        metavar="NUMBER",
-        text="Maximum number of networks or, with --cost, their maximum total cost.",
-    ),
+    int | None,
+    make_option(BUDGET, "--budget", "-b", parser=integer_option, metavar="NUMBER", text="Maximum number of networks."),
 ]
 BudgetsOption = Annotated[
     str | None,
-    make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Select groups for several budgets at once."),
+    make_option(
+        BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Several maximum numbers of networks; all by default."
+    ),
 ]
 CostOption = Annotated[
     str | None,
@@ -178,12 +173,6 @@ ExplainOption = Annotated[
     list[str] | None,
     make_option(
         OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is assigned to its network; may be repeated."
-    ),
-]
-TogetherOption = Annotated[
-    bool,
-    make_option(
-        OUTPUT, "--together", metavar="", text="Show how often each pair of tasks shares a network across resamples."
     ),
 ]
 CompareOption = Annotated[

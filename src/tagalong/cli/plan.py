@@ -12,7 +12,7 @@ import typer
 from tagalong.errors import InvalidInput, pluralize
 
 from . import options
-from .arguments import check_exists, check_folder, parse_integer_budgets, parse_methods, parse_pairs
+from .arguments import check_exists, check_folder, parse_budgets, parse_methods, parse_pairs
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
@@ -68,7 +68,7 @@ def plan(
     if budgets is None:
         sizes = [budget for budget in DEFAULT_BUDGETS if budget <= tasks]
     else:
-        sizes = parse_integer_budgets(budgets, tasks)
+        sizes = parse_budgets(budgets, tasks)
     names = None if methods is None else parse_methods(methods)
     with name_arguments(scores=", ".join(map(str, files))):
         planned = make_plan(affinities, sizes, names, 3 if seeds is None else seeds)
@@ -163,7 +163,7 @@ def verdict(
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
+        wanted = None if budgets is None else parse_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(
             file,
             budgets=wanted,

@@ -17,7 +17,7 @@ from tagalong.errors import InvalidInput, pluralize
 from tagalong.rendering import TextTable
 
 from . import arguments, options
-from .arguments import check_folder, parse_columns, parse_integer_budgets, parse_names
+from .arguments import check_folder, parse_budgets, parse_columns, parse_names
 from .messages import FAILED, name_arguments, resumable
 from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
 
@@ -117,7 +117,7 @@ def run(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
         methods=None if methods is None else arguments.parse_methods(methods),
-        budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
+        budgets=None if budgets is None else parse_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
         passes=passes,
@@ -338,7 +338,7 @@ def demo(
 
     chosen = DEMOS[what.value]
     problem = chosen.load(fast)
-    sizes = parse_integer_budgets(DEMO_BUDGETS if budgets is None else budgets, len(problem.tasks))
+    sizes = parse_budgets(DEMO_BUDGETS if budgets is None else budgets, len(problem.tasks))
     names = None if methods is None else arguments.parse_methods(methods)
     amount: dict[str, Any] = {"seeds": 3} if names else chosen.amount(fast)
     if seeds is not None:

@@ -59,9 +59,6 @@ class Group:
     ) -> None:
         self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy)
         self.__dict__.update(taught=taught, size=size, network=network)
-        self.__post_init__()
-
-    def __post_init__(self) -> None:  # reading a document calls only this
         if not self.serves <= self.trains:
             others = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", others)
@@ -234,9 +231,8 @@ class Grouping:
     @property
     def summary(self) -> str:
         """A one-line summary: the number of networks, their total score, and whether the grouping is proven optimal."""
-        proof = f"feasible, bound {self.bound:.6g}, gap {self.gap:.1%}"
-        if self.status == "optimal":
-            proof = "proven optimal"
+        gap = f"feasible, bound {self.bound:.6g}, gap {self.gap:.1%}"
+        proof = "proven optimal" if self.status == "optimal" else gap
         networks = f"{pluralize(len(self.groups), 'network')} for {pluralize(len(self.tasks), 'task')}"
         return f"{networks}, total {self.value:.6g} ({proof})"
 

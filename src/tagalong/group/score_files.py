@@ -162,9 +162,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[fro
     table = tabular.read_table(path, as_text=True)
     if list(table.columns) != ["group", "cost"]:
         raise TableError(path, "must have the columns 'group' and 'cost'", ", ".join(map(repr, table.columns)))
-    problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, ["cost"], problems)["cost"]
-    raise_problems(problems, TableError)
+    numbers = parse_numbers(table, ["cost"], problems=[])["cost"]  # infinite where a cell has no number
     costs: dict[frozenset[str] | int, float] = {}
     for group, cost in zip(table["group"], numbers.tolist(), strict=True):
         key = group_names(group, tasks) or (int(group) if group.isdecimal() else None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,6 +66,7 @@ class Scores:
         singles: whether single-task networks are allowed by default.
         completion: the predictions for pairs that were never measured, or None if all pairs were. `matrix` contains
             the predictions.
+        unmeasured: the fraction of pairs whose score was predicted.
         unplaced: the tasks that were left out because none of their pairs was measured.
     """
 
@@ -76,13 +76,8 @@ class Scores:
     candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
     completion: Completion | None = None
+    unmeasured: float = 0.0
     unplaced: tuple[str, ...] = ()
-
-    @property
-    def unmeasured(self) -> float:
-        """The fraction of pairs whose score was predicted because they were never measured."""
-        n = len(self.tasks)
-        return 0.0 if self.completion is None else float(self.completion.predicted.sum() / (n * (n - 1)))
 
     @property
     def own_costs(self) -> bool:
@@ -160,33 +155,28 @@ def _from_matrix(matrix: Floats, tasks: tuple[str, ...], place_unmeasured: bool,
     order = sorted(np.flatnonzero(placed), key=tasks.__getitem__)
     matrix = np.array(matrix)[np.ix_(order, order)]
     completion = complete_pairs(matrix)
+    predicted = 0 if completion is None else completion.predicted.sum()
     return Scores(
         tuple(tasks[i] for i in order),
         matrix if completion is None else completion.matrix,
         singles=allow_single and not np.isnan(np.diagonal(matrix)).any(),
         completion=completion,
+        unmeasured=float(predicted / max(1, len(order) * (len(order) - 1))),
         unplaced=unplaced,
     )
 
 
 def _from_frame(frame: Any, place_unmeasured: bool) -> Scores:
     columns, rows = [str(name) for name in frame.columns], [str(name) for name in frame.index]
-    unmatched = [repr(name) for name, count in sorted(Counter(columns + rows).items()) if count != 2]
-    if unmatched or set(columns) != set(rows):
+    if sorted(columns) != sorted(rows) or len(set(columns)) < len(columns):
         expected = "must have the same distinct tasks in rows and columns"
-        raise InvalidInput("scores", expected, ", ".join(unmatched) or "repeated names")
-    try:
-        values = frame.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput("scores", "must contain only numbers", str(error)) from None
+        raise InvalidInput("scores", expected, f"columns {', '.join(columns)} and rows {', '.join(rows)}")
+    values = frame.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     return _from_matrix(values[[rows.index(name) for name in columns]], tuple(columns), place_unmeasured)
 
 
 def _from_candidates(candidates: Iterable[Candidate]) -> Scores:
     candidates = tuple(candidates)
-    for entry in candidates:
-        if not isinstance(entry, Candidate):
-            raise InvalidInput("scores", "must contain only Candidates", type(entry).__name__)
     tasks = {task for entry in candidates for task in entry.trains}
     unserved = tasks - {task for entry in candidates for task in entry.values}
     if unserved:
@@ -202,10 +192,11 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
 
     Given results of groups of three or more tasks take precedence over the means over their pairs.
     """
-    if not all(isinstance(group, (frozenset, tuple)) for group in results):
-        raise InvalidInput("scores", "must have frozensets or tuples of names as keys", repr(list(results)))
-    if not all(isinstance(values, Mapping) for values in results.values()):
-        raise InvalidInput("scores", "must map each group to its results {task: value}", repr(results))
+    for group, values in results.items():
+        if not isinstance(group, (frozenset, tuple)) or not isinstance(values, Mapping):
+            raise InvalidInput(
+                "scores", "must map frozensets or tuples of names to results", f"{values!r} of {group!r}"
+            )
     if not results or len({frozenset(group) for group in results}) < len(results):
         found = ", ".join(map(group_name, results)) or "none"
         raise InvalidInput("scores", "must contain at least one group, and each only once", found)

@@ -15,8 +15,6 @@ from .balance import describe_rule as describe_rule
 from .balance import register_rule as register_rule
 from .base_rate import constant_output as constant_output
 from .base_rate import has_constant as has_constant
-from .batchable import why_not_batched as why_not_batched
-from .batched import train_many as train_many
 from .boosting import BoostingSettings as BoostingSettings
 from .boosting import boosting_scores as boosting_scores
 from .capacity import Capacity as Capacity
@@ -24,6 +22,7 @@ from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters
 from .capacity import relative_step_cost as relative_step_cost
 from .capacity import width_of_size as width_of_size
+from .chunks import networks_at_once as networks_at_once
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
@@ -31,8 +30,13 @@ from .constant import constant_scores as constant_scores
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
 from .early_stopping import first_half as first_half
+from .engine import Training as Training
+from .engine import train as train
+from .engine import train_many as train_many
+from .job import Diverged as Diverged
+from .job import Job as Job
+from .job import Trained as Trained
 from .losses import mean_loss as mean_loss
-from .memory import networks_at_once as networks_at_once
 from .network import MLP as MLP
 from .network import Encoder as Encoder
 from .network import ModuleFactory as ModuleFactory
@@ -57,6 +61,7 @@ from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs
 from .splitting import PARTS as PARTS
+from .stackable import why_not_batched as why_not_batched
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader
 from .streaming_rows import StreamedRows as StreamedRows
@@ -68,8 +73,3 @@ from .teaching import can_be_taught as can_be_taught
 from .teaching import mix_rows as mix_rows
 from .teaching import mix_targets as mix_targets
 from .teaching import teach as teach
-from .trainer import Diverged as Diverged
-from .trainer import Job as Job
-from .trainer import Trained as Trained
-from .trainer import Training as Training
-from .trainer import train as train

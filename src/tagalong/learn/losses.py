@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .early_stopping import first_half
+from .network import Network, evaluation_mode
 from .own_targets import Targets, to_probabilities
 from .rows import Batch, Draw, Rows, Split, rows_at_once, select_rows
 from .task import Task
@@ -76,8 +77,8 @@ class Losses:
 
     Args:
         tasks: the tasks.
-        outputs: the outputs of a network in evaluation mode on a few rows, whose shapes tell which tasks form families.
-        targets: the targets of these rows.
+        network: a network that trains all of them, the shapes of whose outputs tell which tasks form families.
+        rows: rows with the labels of the tasks.
         trains: whether each network trains each task [networks, tasks], or None for one network that trains all tasks.
 
     Attributes:
@@ -86,15 +87,19 @@ class Losses:
         separate: the tasks that belong to no family. They come last.
         trains: see above, in the order of the results.
         places: the place of each given task in the results.
+        weights: the weight of each task in the loss of each network [networks, tasks], 0 if it is not trained.
     """
 
     def __init__(
         self,
         tasks: Sequence[Task],
-        outputs: Mapping[str, Tensor],
-        targets: Mapping[str, Tensor],
+        network: Network,
+        rows: Rows,
         trains: NDArray[np.bool_] | None = None,
     ) -> None:
+        inputs, targets = rows.batch(torch.arange(min(2, len(rows))))
+        with evaluation_mode(network), torch.no_grad():
+            outputs = network(inputs)
         families: dict[Hashable, list[Task]] = {}
         self.separate: list[Task] = []
         for task in tasks:
@@ -109,22 +114,19 @@ class Losses:
         order = [names.index(task.name) for task in self.tasks]
         self.places = np.argsort(order)
         self.trains = None if trains is None else trains[:, order]
-        device = outputs[names[0]].device
+        weights = np.array([task.weight for task in self.tasks])
+        like = outputs[names[0]]
+        self.weights = torch.from_numpy(weights if self.trains is None else weights * self.trains).to(like)
         self._networks = {}  # that train a separate task
         if trains is not None:
             for task in self.separate:
                 networks = np.flatnonzero(trains[:, names.index(task.name)])
-                self._networks[task.name] = torch.from_numpy(networks).to(device)
+                self._networks[task.name] = torch.from_numpy(networks).to(like.device)
 
     @property
     def sizes(self) -> list[int]:
         """The number of outputs of each family."""
         return [sum(task.head_size for task in family) for family in self.families]
-
-    def weights(self, like: Tensor) -> Tensor:
-        """Returns the weight of each task in the loss of each network [networks, tasks], 0 if it is not trained."""
-        weights = np.array([task.weight for task in self.tasks])
-        return torch.from_numpy(weights if self.trains is None else weights * self.trains).to(like)
 
     def join(self, outputs: Mapping[str, Tensor]) -> list[Tensor]:
         """Joins the outputs of each family [networks, rows, outputs], and appends those of the separate tasks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -200,6 +200,14 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+def adapt_optimizer_state(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Returns an optimizer's saved state with the settings of this device instead of those of the one that saved it."""
+    settings = ("lr", "fused", "foreach", "capturable")  # how the optimizer runs, not what it computes
+    here = [{name: group.get(name) for name in settings} for group in optimizer.param_groups]
+    groups = [{**group, **own} for group, own in zip(saved["param_groups"], here, strict=True)]
+    return {**saved, "param_groups": groups}
 
 
 MAX_WINDOW_GROWTH = 4  # the largest window, as a multiple of the first

@@ -28,6 +28,8 @@ from tagalong.errors import InvalidInput, raise_problems
 from tagalong.group import Taught
 
 from .averaging import AVERAGES_BY_KIND, Average, average_answers
+from .engine import train
+from .job import Job, Trained
 from .network import Network, build_network
 from .own_targets import to_probabilities
 from .problem import Problem
@@ -35,7 +37,6 @@ from .randomness import derive_seed
 from .rows import Split, require_in_memory, rows_at_once
 from .scoring import outputs_on
 from .task import Task, squeeze_like
-from .trainer import Job, Trained, train
 
 OPERATION = "teaching"  # what needs rows in memory, for messages
 BETA = 0.4  # both parameters of the distribution from which the weights of mixed rows are drawn

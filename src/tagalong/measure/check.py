@@ -15,6 +15,7 @@ from tagalong.rendering import TextTable
 
 from .closure import ReplayableClosure, TaskLosses
 from .gradients import gradient_bytes
+from .history import MeterHistory
 from .objects import MAX_OBJECTS
 from .schedules import Schedule, Stopwatch
 from .setup import Setup
@@ -30,7 +31,7 @@ class Check:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
         unconnected: Pairs of tasks that do not share any parameters.
-        notes: Notes about frozen, unused, tied or untrained parameters, missing tasks and rounding errors.
+        notes: Notes about frozen, tied or untrained parameters, and about what makes affinities less useful.
         memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
             forward pass.
         ratio: The duration of a measurement divided by that of a plain step. With one closure per task, a plain step
@@ -74,7 +75,7 @@ def parameter_names(closure: ReplayableClosure, parameters: Sequence[Tensor]) ->
     """Returns each parameter's names in the outermost module that contains it. Tied parameters have several names."""
     names: dict[int, list[str]] = {}
     reached = [x for x in closure.state.seen.values() if isinstance(x, nn.Module)]
-    for module in [*closure.modules(), *reached]:  # outermost first
+    for module in [*closure.state.modules.values(), *reached]:  # outermost first
         names_here: dict[int, list[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             names_here.setdefault(id(parameter), []).append(name)
@@ -84,11 +85,9 @@ def parameter_names(closure: ReplayableClosure, parameters: Sequence[Tensor]) ->
 
 def summarize(
     setup: Setup,
-    tasks: Sequence[str],
-    touched: Mapping[str, set[int]],
+    history: MeterHistory,
     closure: ReplayableClosure,
     notes: Iterable[str],
-    *,
     rows: int,
     ratio: float,
     schedule: Schedule,
@@ -97,38 +96,33 @@ def summarize(
 
     Args:
         setup: The meter's settings.
-        tasks: Task names.
-        touched: The indices of the shared parameters that each task depends on.
+        history: The history of the measured step.
         closure: The closure, which has run.
         notes: What the measured step noted.
         rows: The number of task gradients that a measured step may keep in memory.
         ratio: As in `Check`.
         schedule: The meter's schedule.
     """
+    tasks = history.tasks or ()
+    numbered = list(enumerate(setup.parameters))
+    touched = {task: {k for k, p in numbered if id(p) in graph.leaves} for task, graph in closure.graphs.items()}
+    touched |= history.touched
     parameters = setup.trainable()
     index = {id(p): i for i, p in enumerate(setup.parameters)}
     names = parameter_names(closure, parameters)
     users = [tuple(t for t in tasks if index[id(p)] in touched.get(t, ())) for p in parameters]
-    owned = {id(p) for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"]}
 
-    all_notes = []
+    all_notes = list(notes)
     frozen = len(setup.parameters) - len(parameters)
     if frozen:
         all_notes.append(f"{frozen} shared parameters are frozen and ignored")
-    for (name, *tied), tasks_of_p in zip(names, users, strict=True):
-        if not tasks_of_p:
-            all_notes.append(f"no task in this batch depends on `{name}`")
-        if tied:
-            all_notes.append(f"`{name}` is tied to {', '.join(tied)}, which therefore moves with it")
-    single = sum(len(tasks_of_p) == 1 for tasks_of_p in users)
-    if single:
-        all_notes.append(f"{single} shared parameters are used by only one task; leave task heads out of `shared`")
+    all_notes += [f"`{name}` is tied to {', '.join(tied)}, which moves with it" for name, *tied in names if tied]
+    owned = {id(p) for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"]}
     idle = [name for p, (name, *_) in zip(parameters, names, strict=True) if id(p) not in owned]
     if idle and setup.uses_steps and setup.lr is None:
         all_notes.append(f"no optimizer updates {', '.join(idle)}, so a step does not move them")
-    missing = [task for task in tasks if task not in touched]
-    if missing:
-        all_notes.append(f"this batch has no loss for {', '.join(missing)}")
+    if any(len(of_parameter) == 1 for of_parameter in users):
+        all_notes.append("some shared parameters are used by only one task; leave task heads out of `shared`")
     if closure.state.truncated:
         all_notes.append(
             f"the closure reaches more than {MAX_OBJECTS} objects; changes to those farthest from it are not undone"
@@ -143,10 +137,10 @@ def summarize(
         memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
-        tuple(tasks),
+        tasks,
         {name[0]: (tuple(p.shape), by) for p, name, by in zip(parameters, names, users, strict=True)},
         tuple((a, b) for a, b in combinations(touched, 2) if not touched[a] & touched[b]),
-        (*all_notes, *notes),
+        tuple(all_notes),
         memory,
         ratio,
         # Of an "auto" schedule, every call is due until it has been timed.

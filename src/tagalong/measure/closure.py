@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from torch.autograd.graph import Node
 
 from tagalong.errors import is_nonnegative
 
-from .isolation import Replayer, has_compiled_modules, save_called_modules
+from .isolation import Replayer, save_called_modules
 from .objects import ClosureState
+from .schedules import Stopwatch
 
 if TYPE_CHECKING:
     from .setup import Setup
@@ -53,6 +53,7 @@ class ReplayableClosure:
         functions: The user's functions that the closure calls; by default, the closure itself.
 
     Attributes:
+        held_out: Whether this is the closure that computes the held-out losses.
         what: The name of the closure in messages.
         returned: The return value of the closure, unchanged.
         losses: The losses in the return value.
@@ -77,7 +78,7 @@ class ReplayableClosure:
         wrapper: nn.Module | None = None,
         functions: Sequence[Callable[..., Any]] | None = None,
     ) -> None:
-        self._closure, self._replayer = closure, replayer
+        self._closure, self._replayer, self.held_out = closure, replayer, held_out
         self.what = "held-out closure" if held_out else "closure"
         self.graphs: dict[str, LossGraph] = {}
         # Held-out losses that are not differentiated need no graph.
@@ -93,16 +94,21 @@ class ReplayableClosure:
         if setup.models and wrapper is not None:
             self.state.add_module(wrapper)
 
-    def run(self) -> None:
-        """Runs the closure for the first time. Call `save_end` afterward."""
+    def run(self, watch: Stopwatch | None = None) -> None:
+        """Runs the closure for the first time, saves the state after the run, and reads the losses.
+
+        Args:
+            watch: A stopwatch that pauses while the closure runs.
+        """
         self.start_nr = _autograd_sequence_nr()
         with save_called_modules(self.state) if self._detects_modules else nullcontext():
+            if watch is not None:
+                watch.stop()
             self.returned = self._closure() if self._keeps_graph else self._rerun()
-
-    def save_end(self) -> None:
-        """Saves the state after the first run, and reads the losses."""
+            if watch is not None:
+                watch.start()
         self.changed = self.state.save_end()
-        self.losses = TaskLosses.read(self.returned, self.what)
+        self.losses = TaskLosses.read(self.returned)
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
         """Runs the closure again, starting from the same random state, buffers and modes as the first time.
@@ -110,17 +116,15 @@ class ReplayableClosure:
         Args:
             tasks: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
         """
-        return TaskLosses.read(self._rerun(), self.what)
+        return TaskLosses.read(self._rerun())
 
     def _rerun(self) -> Any:
         return self._replayer.run(self._closure, self.state)
 
     def restore_start(self) -> None:
-        """Restores the state from before the first run."""
         self.state.restore(self.state.start)
 
     def restore_end(self) -> None:
-        """Restores the state from just after the first run."""
         self.state.restore(self.state.end)
 
     def loss_with_graph(self, task: str) -> Tensor:
@@ -136,31 +140,11 @@ class ReplayableClosure:
     def loss_graph(self) -> LossGraph:
         return loss_graph(self.losses.losses.values(), self.start_nr)
 
-    def modules(self) -> list[nn.Module]:
-        return list(self.state.modules.values())
-
-    @property
-    def compiled(self) -> bool:
-        return self.state.compiled or has_compiled_modules(self.modules())
-
 
 def _autograd_sequence_nr() -> int:
     with torch.enable_grad():
         node = (torch.zeros((), requires_grad=True) * 1).grad_fn
     return 0 if node is None else int(node._sequence_nr())  # inference mode creates no node
-
-
-def raise_if_it_takes_arguments(closure: Callable[[], Any], error: TypeError) -> None:
-    """Raises a clear error if `closure` cannot be called without arguments."""
-    try:
-        inspect.signature(closure).bind()
-    except ValueError:  # a built-in function without a signature
-        return
-    except TypeError as reason:
-        raise TypeError(
-            f"the meter calls the closure without arguments, but it requires some ({reason}); wrap it, e.g. "
-            "meter(lambda: task_losses(model, batch))"
-        ) from error
 
 
 @dataclass
@@ -172,24 +156,20 @@ class TaskLosses:
     problems: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
+    def read(cls, returned: Any) -> TaskLosses:
         """Reads the return value of a closure: losses, or (losses, anything). A loss that is None counts as missing."""
-        read = cls()
-        losses = returned_losses(returned)
+        read, losses = cls(), returned_losses(returned)
         if losses is None:
             read.problems.append(
-                f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, or a tuple that starts "
+                "the closure must return a dict {task name: scalar loss}, one entry per task, or a tuple that starts "
                 f"with it, found {type(returned).__name__}."
             )
-            return read
-        for task, item in losses.items():
+        for task, item in (losses or {}).items():
             loss, weight = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 1.0)
-            if loss is None:
-                continue
-            problem = _loss_problem(task, loss, weight)
-            if problem:
-                read.problems.append(f"the {what} returns for task {task!r} {problem}")
-            else:
+            problem = None if loss is None else _loss_problem(task, loss, weight)
+            if problem is not None:
+                read.problems.append(f"the closure returned for task {task!r} {problem}")
+            elif loss is not None:
                 read.losses[task], read.weights[task] = loss, weight
         return read
 
@@ -220,16 +200,12 @@ def _loss_problem(task: Any, loss: Any, weight: Any) -> str | None:
         return f"a loss of shape {tuple(loss.shape)}; reduce it to a scalar, e.g. with .mean()."
     if not loss.is_floating_point():
         return f"a loss of dtype {loss.dtype}; it must be a real floating-point tensor."
-    if isinstance(weight, Tensor):
-        is_weight = weight.numel() == 1 and not weight.requires_grad and not weight.is_complex()
-    else:
-        is_weight = is_nonnegative(weight)
-    if not is_weight:
-        return (
-            "a pair whose second item is not the weight of the loss among data-parallel ranks, a non-negative number "
-            "such as the number of labels."
-        )
-    return None
+    if is_nonnegative(weight) or (isinstance(weight, Tensor) and weight.numel() == 1 and not weight.requires_grad):
+        return None
+    return (
+        "a pair whose second item is not the weight of the loss among data-parallel ranks, a non-negative number such "
+        "as the number of labels."
+    )
 
 
 @dataclass
@@ -247,13 +223,11 @@ class LossGraph:
     operations: set[str] = field(default_factory=set)
 
     def update(self, other: LossGraph) -> None:
-        """Adds another graph."""
         self.leaves.update(other.leaves)
         self.earlier.update(other.earlier)
         self.operations |= other.operations
 
     def has(self, operation: str) -> bool:
-        """Whether the name of any node starts with `operation`."""
         return any(name.startswith(operation) for name in self.operations)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.errors import InvalidInput
 from tagalong.registry import Registry
 
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "centered_inner"]
@@ -101,9 +101,9 @@ class Cosine(Estimator):
         self.needs = frozenset({"kernel_inner" if kernels_only else "inner"})
 
     def __call__(self, seen: Observed) -> Tensor:
-        found = seen.kernel_inner if self.kernels_only else seen.inner
-        assert found is not None
-        return found
+        cosines = seen.kernel_inner if self.kernels_only else seen.inner
+        assert cosines is not None
+        return cosines
 
 
 class CenteredCosine(Estimator):
@@ -180,17 +180,10 @@ def make_estimator(name: str) -> Estimator:
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
-    """Returns the chosen estimators, looking them up by name. Raises one error that lists all unknown names."""
-    items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
-    if not items:
-        raise InvalidInput("estimator", "must contain at least one estimator", repr(chosen))
-    problems: list[InvalidInput] = []
-    estimators = [
-        item if isinstance(item, Estimator) else collect(problems, _estimators.find, item, "estimator")
-        for item in items
-    ]
-    raise_problems(problems)
+    """Returns the chosen estimators, looking them up by name."""
+    items = [chosen] if isinstance(chosen, str | Estimator) else list(chosen)
+    estimators = [item if isinstance(item, Estimator) else _estimators.find(item, "estimator") for item in items]
     names = [estimator.name for estimator in estimators]
-    if len(set(names)) < len(names):
-        raise InvalidInput("estimator", "must not contain the same name twice", repr(names))
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"`estimator` must be one estimator or a list of different ones, found {names}")
     return estimators

@@ -12,6 +12,18 @@ from tagalong.errors import InvalidInput
 from .closure import ReplayableClosure
 from .distributed import AgreedLosses, Replicas
 
+# Parts of torch's errors when a task's loss is differentiated, and what to do
+ADVICE = {
+    "selective activation checkpoint": (
+        "selective checkpointing (`context_fn`) allows one backward pass only, but the meter needs one per task; leave "
+        "`context_fn` out, or call the meter with one closure per task: meter({task: closure})"
+    ),
+    "donated": (
+        "torch.compile donated buffers that are needed for a second backward pass; run "
+        "`import torch._functorch.config; torch._functorch.config.donated_buffer = False` before calling the model"
+    ),
+}
+
 Gradient = list[Tensor | None]  # by parameter, None where the task does not use it
 
 
@@ -96,7 +108,8 @@ class TaskGradients:
         share: float | Tensor = 1.0 if self._replicas.alone else self._shares[task]
         if task not in self._local_tasks:  # absent on this rank, present on another
             # If computing a gradient requires communication, this rank differentiates another loss times 0.
-            if not self._local_tasks or not any(isinstance(m, nn.SyncBatchNorm) for m in self._closure.modules()):
+            modules = self._closure.state.modules.values()
+            if not self._local_tasks or not any(isinstance(module, nn.SyncBatchNorm) for module in modules):
                 return [None] * len(leaves)
             task, share = self._local_tasks[0], 0.0
         loss = self._closure.loss_with_graph(task)
@@ -106,18 +119,10 @@ class TaskGradients:
         try:
             return torch.autograd.grad(loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True)
         except RuntimeError as error:
-            if "selective activation checkpoint" in str(error):
-                raise RuntimeError(
-                    "selective checkpointing (`context_fn`) allows one backward pass only, but the meter needs one per "
-                    "task; leave `context_fn` out, or call the meter with one closure per task: meter({task: closure})"
-                ) from error
-            if "donated" not in str(error):
-                raise
-            raise RuntimeError(
-                "torch.compile donated buffers that are needed for a second backward pass; run "
-                "`import torch._functorch.config; torch._functorch.config.donated_buffer = False` before calling the "
-                "compiled model"
-            ) from error
+            for part, advice in ADVICE.items():
+                if part in str(error):
+                    raise RuntimeError(advice) from error
+            raise
 
     def rows(self, tasks: Sequence[str], indices: Sequence[int], *, local: bool = False) -> list[Tensor]:
         """Returns one matrix [tasks, elements] per parameter, with zeros for parameters that a task does not use."""
@@ -152,7 +157,6 @@ class TaskGradients:
 
 
 def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Returns a gradient in the memory layout of its parameter."""
     if gradient.layout != torch.strided:
         raise sparse_gradient_error(f"shape {tuple(parameter.shape)}")
     if gradient.stride() != parameter.stride():
@@ -169,7 +173,6 @@ def sparse_gradient_error(name: str) -> InvalidInput:
 
 
 def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Returns the number of bytes that the gradients of `rows` tasks take up."""
     return sum(p.numel() for p in parameters) * rows * row_dtype(parameters).itemsize
 
 

@@ -3,12 +3,12 @@
 1. The closure has just run, which gave the losses before the step. Under data parallelism, ranks average them.
 2. Every task with a finite loss can be a source, whose loss is differentiated with respect to the shared parameters,
    and a target, whose loss is compared before and after a step. The schedule may choose some of them.
-3. The rules of the optimizer turn each source's gradient into the step that training on this task alone would take.
+3. The rules of the optimizer turn each source's gradient into the step that training on this task alone would take. If
+   only some tasks are sources, the step on a zero gradient (the null step, which momentum and weight decay cause) is
+   observed like another source. Affinities are stored relative to it, so that they stay comparable between steps.
 4. First-order estimators need inner products of gradients and steps. For the lookahead, the shared parameters move by
    one step at a time, the closure is replayed from the same random state and buffers, and the parameters are restored.
-5. If only some tasks are sources, the step on a zero gradient (the null step, which momentum and weight decay cause) is
-   observed like another source. Affinities are stored relative to it, so that they stay comparable between steps.
-6. Each estimator computes the affinities from what was observed. They stay on the device as a reading, which the
+5. Each estimator computes the affinities from what was observed. They stay on the device as a reading, which the
    meter's history copies to the host later, so that training does not wait.
 """
 
@@ -28,21 +28,15 @@ from .gradients import GradientSum, TaskGradients
 from .history import HostCopy, Reading
 from .observation import SourceSteps, inner_products
 from .problems import (
-    DOUBLE_PRECISION,
     NO_SHARED_PARAMETER,
     NO_TASK_HAS_A_LOSS,
     closure_notes,
     graph_problems,
-    loss_precision,
     loss_problems,
     repeat_problems,
-    rounding_notes,
-    skipped_loss_notes,
     step_notes,
 )
 from .setup import Setup
-
-PROBED_SOURCES = 3  # when the closure is verified, to see how much of the changes is rounding
 
 Chosen = tuple[Sequence[str], Sequence[str]]  # sources and targets
 
@@ -82,23 +76,24 @@ def measure_step(
     # 1. Losses. Problems on any rank raise an error on all of them.
     target_closure = held_out or main
     closures = [main] if held_out is None else [main, held_out]
-    problems: list[str] = []
+    problems = [problem for closure in closures for problem in closure.losses.problems]
     for closure in closures:
-        is_target, is_source = closure is target_closure, closure is main
-        differentiated = is_source or setup.uses_gradients
-        problems += loss_problems(closure, tasks, setup, first=first, differentiated=differentiated, compared=is_target)
-        problems += graph_problems(closure, tasks, setup) if verify else []
+        predicates = [*loss_problems(closure, tasks, setup, first=first, compared=closure is target_closure)]
+        predicates += graph_problems(closure, tasks, setup) if verify else []
+        problems += [f"the {closure.what} {predicate}" for predicate in predicates]
     agreed = agree_on_losses([closure.losses for closure in closures], tasks, problems, call, replicas)
     losses, target_losses = agreed[0], agreed[-1]
 
     # 2. Sources and targets
-    present = [task for task, value in zip(tasks, losses.values, strict=True) if np.isfinite(value)]
-    comparable = [task for task, value in zip(tasks, target_losses.values, strict=True) if np.isfinite(value)]
+    own, before = np.array(losses.values), np.array(target_losses.values)
+    present = [task for task, value in zip(tasks, own, strict=True) if np.isfinite(value)]
+    comparable = [task for task, value in zip(tasks, before, strict=True) if np.isfinite(value)]
     parameters = setup.trainable()
     if not present or not comparable or not parameters:  # `shared` may be frozen temporarily
-        diverged = np.isnan(losses.values).all() and len(main.losses.losses) == len(tasks) > 0
+        diverged = np.isnan(own).all() and len(main.losses.losses) == len(tasks) > 0
         return None, [NO_TASK_HAS_A_LOSS] if diverged else []
-    notes = list(skipped_loss_notes(tasks, target_losses, setup))
+    skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
+    notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
     if verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
         main.restore_end()
@@ -116,12 +111,12 @@ def measure_step(
     null = len(sources) < len(tasks) and setup.uses_steps and not steps.idle
     moves = SourceSteps(steps, gradients, sources, null=null)
 
-    # 4. Inner products of gradients and steps
+    # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
     observed, source_rows = Observed(target_losses.mean[columns]), None
-    # Under data parallelism, n² slopes are summed over ranks instead of n held-out gradients, which only cosines need.
-    local = held_out is not None and not replicas.alone and setup.needs <= {"after", "slopes"}
     if setup.uses_gradients:
+        # Over ranks, n² slopes are summed instead of n held-out gradients, which only cosines need.
+        local = held_out is not None and not replicas.alone and setup.needs <= {"after", "slopes"}
         quantities, source_rows = inner_products(
             moves, targets, target_gradients, present, setup.needs,
             memory=setup.gradient_memory, local=local, device=observed.before.device,
@@ -129,8 +124,6 @@ def measure_step(
         observed = Observed(observed.before, **quantities)
         if local and observed.slopes is not None:
             observed.slopes = replicas.sum([observed.slopes])[0]
-
-    # 5. Losses after each step
     if "after" in setup.needs:
         share = target_losses.share[columns]
 
@@ -138,19 +131,13 @@ def measure_step(
             values = target_closure.replay(targets).values(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
-        precision = loss_precision(target_closure) if verify else 0.0
-        probed = PROBED_SOURCES if precision > DOUBLE_PRECISION else 0
-        after, probes = moves.losses_after(replay, source_rows, probed)
-        observed.after = replicas.sum([after])[0]
-        if probes is not None:
-            notes += rounding_notes(observed.before, observed.after, replicas.sum([probes])[0], precision)
+        observed.after = replicas.sum([moves.losses_after(replay, source_rows)])[0]
     if replicas.alone and not any(gradients.touched.values()):
-        raise_closure_problems([NO_SHARED_PARAMETER])
+        raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if verify:
-        notes += step_notes(moves, observed)
+        notes += step_notes(moves, observed, target_closure)
 
-    # 6. Affinities
-    own, before = np.array(losses.values), np.array(target_losses.values)
+    # 5. Affinities
     missing = np.logical_or.outer(np.isnan(own), np.isnan(before))
     if ran is not None:  # the others were not run, so their labels may well be there
         missing &= np.logical_and.outer(np.isin(tasks, ran[0]), np.isin(tasks, ran[1]))

@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 import torch
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from tagalong.affinity import Affinity, named_values
-from tagalong.errors import InvalidInput, is_positive_integer
+from tagalong.affinity import Affinity
+from tagalong.errors import is_positive_integer
 from tagalong.registry import unknown_name
 
 from .backward import TrainingGradient
@@ -27,7 +28,6 @@ from .closure import (
     ClosureError,
     ReplayableClosure,
     raise_closure_problems,
-    raise_if_it_takes_arguments,
     returned_losses,
 )
 from .distributed import (
@@ -38,7 +38,7 @@ from .distributed import (
 )
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
-from .history import HISTORY_MEMORY, MeterHistory, task_names
+from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
@@ -57,6 +57,7 @@ ONE_TASK_PER_CALL = (
 )
 
 Log = Callable[[dict[str, float], int], Any]
+Closures = Callable[[], Any] | Mapping[str, TaskClosure]
 T = TypeVar("T")
 
 
@@ -145,9 +146,6 @@ class AffinityMeter:
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
-        self._log: Any = getattr(log, "log", log)
-        if self._log is not None and not callable(self._log):
-            raise ValueError(f"`log` must be a function or have a log(metrics, step) method, found {log!r}")
         if not is_positive_integer(sketch_dimension):
             raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
         self._streamed, others = split_estimators(estimator)
@@ -168,9 +166,10 @@ class AffinityMeter:
         check_streaming(self._setup, self._streamed)
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
+        self._log: Any = getattr(log, "log", log)
         self._seed, self._dimension = seed, sketch_dimension
         self._history_memory = history_memory
-        self._replayer, self._warns = Replayer(), True
+        self._replayer, self._is_trial = Replayer(), False
         self._training = TrainingGradient(self._setup)
         self._search = WrapperFinder()
         self.reset()
@@ -203,31 +202,18 @@ class AffinityMeter:
         if not torch.is_grad_enabled():
             return LazyLosses(TaskFunctions(closure)) if is_task_closures(closure) else closure()
         closure, held_out = self._read_closures(closure, held_out)
-        call = self._begin_call(held_out)
-        due = self._is_due(call)
-        if isinstance(closure, TaskFunctions):
-            if due:
-                with without_caches():
-                    self._measure(closure, held_out, call, self._stopwatch(), measure_only=True)
-            returned: Any = LazyLosses(closure)
-        else:
-            try:
-                returned = self._measure(closure, held_out, call, self._stopwatch()) if due else closure()
-            except TypeError as error:
-                raise_if_it_takes_arguments(closure, error)
-                raise
+        call, is_due = self._begin_call(held_out)
+        returned: Any = LazyLosses(closure) if isinstance(closure, TaskFunctions) else None
+        if returned is None:
+            measure = partial(self._measure, is_training=True, restore_start=False)
+            returned = measure(closure, held_out, call).returned if is_due else closure()
+        elif is_due:
+            with without_caches():
+                self._measure(closure, held_out, call)
         self._training.losses = returned
         return returned
 
-    @overload
-    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool: ...
-
-    @overload
-    def measure_only(
-        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
-    ) -> bool: ...
-
-    def measure_only(self, closure: Any, held_out: Any = None) -> bool:
+    def measure_only(self, closure: Closures, held_out: Closures | None = None) -> bool:
         """Takes a measurement if one is due. This method is for trainers that run the training step themselves.
 
         Buffers, modes and random states are restored afterward. The closure runs only if a measurement is due. A
@@ -243,16 +229,15 @@ class AffinityMeter:
         if not torch.is_grad_enabled():
             return False
         closure, held_out = self._read_closures(closure, held_out)
-        call = self._begin_call(held_out)
-        due = self._is_due(call)
-        if due:
+        call, is_due = self._begin_call(held_out)
+        if is_due:
             generators = ClosureState(0)  # fetching batches may draw random numbers
-            with without_caches():
-                try:
-                    self._measure(closure, held_out, call, self._stopwatch(), measure_only=True)
-                finally:
-                    generators.restore(generators.start)
-        return due
+            try:
+                with without_caches():
+                    self._measure(closure, held_out, call)
+            finally:
+                generators.restore(generators.start)
+        return is_due
 
     def observe(self, task: str, loss: Tensor | float | None = None) -> None:
         """Adds the gradient that training has just computed to the task's running mean, for ``"streaming"``.
@@ -322,13 +307,7 @@ class AffinityMeter:
         """
         self._training.backward(weights, extra)
 
-    @overload
-    def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check: ...
-
-    @overload
-    def check(self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None) -> Check: ...
-
-    def check(self, closure: Any, held_out: Any = None) -> Check:
+    def check(self, closure: Closures, held_out: Closures | None = None) -> Check:
         """Measures one step without recording it, and reports what would be measured and at what cost.
 
         Args:
@@ -336,57 +315,38 @@ class AffinityMeter:
                 all of them run, but only the pairs that the schedule would choose are measured.
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
-        closure, held_out = self._read_closures(closure, held_out)
+        main, on = self._read_closures(closure, held_out)
         if is_learning_static_graph(self._wrapper()):
             raise_closure_problems(
                 ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
             )
         # A copy of this meter, which has measured nothing yet, records the step.
         trial = copy.copy(self)
-        trial._given_tasks, trial._streamed, trial._log, trial._warns = self._history.tasks, (), None, False
+        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, (), None, True
         trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
         trial.reset()
-
+        is_apart = isinstance(main, TaskFunctions)
+        measure = partial(trial._measure, main, on, 0, is_training=not is_apart)
         generators = ClosureState(0)  # fetching batches may draw random numbers
-        main = self._replayable(closure, verify=True)
-        plain, measuring = [], []
-        with without_caches():
-            try:
-                main.run()
-                main.save_end()
-                sources: Sequence[str] = [*main.losses.losses]
-                targets, plain_step = sources, closure
-                if isinstance(closure, TaskFunctions):
-                    raise_closure_problems(main.losses.problems)
-                    sources, targets = trial._choose_functions(closure, held_out)
-                    plain_step = lambda: {task: closure.loss(task) for task in sources[:1]}  # noqa: E731
-                else:
-                    trial._schedule = Every(1)  # at first, all pairs are measured
-                for _ in range(1 + CHECK_REPEATS):
-                    main.restore_start()
+        try:
+            with without_caches():
+                if not is_apart:
+                    trial._schedule = Every(1)  # the first step measures all pairs
+                replayable = measure()
+                trial._schedule = copy.deepcopy(self._unused_schedule)
+                sources, targets = trial._choose_functions(main, on) if is_apart else [trial.tasks or ()] * 2
+                plain_step = (lambda: {task: main.loss(task) for task in sources[:1]}) if is_apart else main
+                plain, measuring = [], []
+                for _ in range(CHECK_REPEATS):
                     plain.append(plain_step_seconds(self._setup, plain_step))
-                    main.restore_start()
-                    watch = self._stopwatch()
-                    trial._measure(closure, held_out, 0, watch, measure_only=plain_step is not closure)
-                    measuring.append(watch.seconds())
-                    trial._schedule = copy.deepcopy(self._unused_schedule)
-            finally:
-                main.restore_start()
-                generators.restore(generators.start)
-
-        parameters = list(enumerate(self._setup.parameters))
-        touched = {task: {k for k, p in parameters if id(p) in graph.leaves} for task, graph in main.graphs.items()}
-        ratio = min(measuring[1:]) / min(plain[1:])
-        return summarize(
-            self._setup,
-            trial.tasks or (),
-            touched | trial._history.touched,
-            main,
-            trial._noted.values(),
-            rows=len({*sources, *targets}) if held_out is None else len(sources) + len(targets),
-            ratio=ratio,
-            schedule=self._schedule,
-        )
+                    replayable.restore_start()
+                    measure()
+                    measuring.append(trial._watch.seconds())
+        finally:
+            generators.restore(generators.start)
+        rows = len({*sources, *targets}) if on is None else len(sources) + len(targets)
+        ratio = min(measuring) / min(plain)
+        return summarize(self._setup, trial._history, replayable, trial._noted.values(), rows, ratio, self._schedule)
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
@@ -463,8 +423,7 @@ class AffinityMeter:
     def state_dict(self) -> dict[str, Any]:
         """Returns the state needed to resume measuring, which ``torch.load(weights_only=True)`` can load."""
         return {
-            "version": 1,
-            "settings": self._quantities(),
+            "settings": self._settings_that_count(),
             "calls": self._calls,
             "held_out": self._held_out,
             "late_tasks": dict(self._late_tasks),
@@ -476,16 +435,8 @@ class AffinityMeter:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state of another meter that was created with the same settings."""
-        needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
-        if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
-            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in the same version of tagalong")
-        if state["settings"] != self._quantities():
-            raise InvalidInput(
-                "state",
-                f"must come from a meter with the same settings ({self._quantities()})",
-                str(state["settings"]),
-                "affinities measured with different settings cannot be combined",
-            )
+        if not isinstance(state, Mapping) or state.get("settings") != self._settings_that_count():
+            raise ValueError("`state` must come from state_dict() of a meter with the same estimators and settings")
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
@@ -505,7 +456,6 @@ class AffinityMeter:
         return [*(e.name for e in self._setup.estimators), *self._streamed]
 
     def _read_closures(self, closure: Any, held_out: Any) -> tuple[Any, Any]:
-        """Returns the closures; those of individual tasks as `TaskFunctions`."""
         if not self._setup.estimators:
             raise RuntimeError(
                 "this meter only observes gradients; call meter.observe(task) after backward(), or add an estimator "
@@ -522,8 +472,8 @@ class AffinityMeter:
             )
         return closure, held_out
 
-    def _begin_call(self, held_out: object) -> int:
-        """Starts a call and returns its index. `backward` can no longer be used for the previous call."""
+    def _begin_call(self, held_out: object) -> tuple[int, bool]:
+        # Returns the index of the call, and whether it is measured.
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise ValueError(
                 "`held_out` must be passed to every call or to none, since affinities measured on training losses and "
@@ -532,18 +482,14 @@ class AffinityMeter:
         self._held_out = held_out is not None
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
-        self._training.clear()
-        return call
-
-    def _is_due(self, call: int) -> bool:
-        """Whether to measure now. Measurements are postponed while DDP learns its static graph."""
+        self._training.clear()  # `backward` can no longer be used for the previous call
         if not (self._schedule.due(call) or self._postponed):
-            return False
+            return call, False
         wrapper = self._wrapper()
         if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
-        return not self._postponed
+        return call, not self._postponed
 
     def _wrapper(self) -> DistributedDataParallel | None:
         if self._must_verify():
@@ -551,91 +497,104 @@ class AffinityMeter:
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure now, which is done at the first reading and after 10, 100, … readings."""
+        # Closures are checked at the first reading and after 10, 100, … readings.
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _stopwatch(self) -> Stopwatch:
-        return Stopwatch(self._setup.parameters[0].device)
-
-    def _replayable(self, closure: Any, needed: Sequence[str] | None = None, **options: Any) -> ReplayableClosure:
-        options |= {"wrapper": self._search.found}
+    def _replayable(self, closure: Any, needed: Sequence[str], *, held_out: bool = False) -> ReplayableClosure:
+        options: dict[str, Any] = {"held_out": held_out, "verify": self._must_verify(), "wrapper": self._search.found}
         if isinstance(closure, TaskFunctions):
-            return ReplayableTasks(closure, self._setup, self._replayer, needed=needed or closure.tasks, **options)
+            return ReplayableTasks(closure, self._setup, self._replayer, needed=needed, **options)
         return ReplayableClosure(closure, self._setup, self._replayer, **options)
 
-    def _measure(self, closure: Any, held_out: Any, call: int, watch: Stopwatch, *, measure_only: bool = False) -> Any:
-        """Runs the closure, measures, and restores the state from after the run (or before it if `measure_only`)."""
+    def _measure(
+        self, closure: Any, held_out: Any, call: int, *, is_training: bool = False, restore_start: bool = True
+    ) -> ReplayableClosure:
+        """Runs the closure and measures a step.
+
+        Args:
+            closure: The closure.
+            held_out: The closure that computes the held-out losses, if any.
+            call: The index of this call.
+            is_training: Whether the first run of the closure is part of training, so that it does not count as time
+                spent measuring.
+            restore_start: Whether to restore the state from before the first run, and not from after it.
+        """
         verify, wrapper = self._must_verify(), self._search.found
         replicas = self._setup.replicas(wrapper)
-        ran = self._choose_functions(closure, held_out) if isinstance(closure, TaskFunctions) else None
-        needed = None if ran is None else [*ran[0], *(ran[1] if held_out is None else ())]
-        main = self._replayable(closure, needed, verify=verify)
-        if not measure_only:
-            watch.stop()  # this run is part of training
-        main.run()
-        if not measure_only:
-            watch.start()
-        main.save_end()
+        self._watch = Stopwatch(self._setup.parameters[0].device)
+        ran, needed = None, []
+        if isinstance(closure, TaskFunctions):
+            ran = self._choose_functions(closure, held_out)
+            needed = closure.tasks if self._is_trial and verify else [*ran[0], *(ran[1] if held_out is None else ())]
+        main, target_closure = self._replayable(closure, needed), None
+        main.run(self._watch if is_training else None)
 
-        target_closure: ReplayableClosure | None = None
         keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and ran is None
         capture = GradientSum() if keeps_gradients else None
         try:
             if held_out is not None:
-                target_closure = self._replayable(held_out, ran and ran[1], held_out=True, verify=verify)
+                target_closure = self._replayable(held_out, ran[1] if ran else [], held_out=True)
                 target_closure.run()
-                target_closure.save_end()
-            tasks = self._history.tasks or (tuple(closure.tasks) if isinstance(closure, TaskFunctions) else ())
-            if verify and ran is None:
+            tasks = self._history.tasks or ()
+            if ran is not None:
+                tasks = tasks or tuple(closure.tasks)
+            elif verify:
                 tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            names = returned_losses(main.returned) if ran is None else closure.tasks
-            self._warn_about(self._changed_task_notes(names) if replicas.alone else [])
+            losses = returned_losses(main.returned) if ran is None else closure.tasks
+            notes = [] if losses is None else self._changed_task_notes(list(losses))
             try:
-                reading, notes = measure_step(
+                reading, step_notes = measure_step(
                     self._setup, tasks, main, target_closure, self._choose, replicas,
                     ran=ran, call=call, first=not self._has_measured, verify=verify, capture=capture,
                 )  # fmt: skip
+                notes += step_notes
             except ClosureError as error:
                 if not self._has_measured:
                     raise
-                reading, notes = None, [f"{problem} This call was not measured." for problem in error.problems]
+                reading = None
+                notes += [f"{problem} This call was not measured." for problem in error.problems]
             if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
                 # The next backward pass, that of training, expects gradients for the parameters used in the last run.
                 main.replay()
         finally:
             if target_closure is not None:
                 target_closure.restore_start()
-            (main.restore_start if measure_only else main.restore_end)()
+            (main.restore_start if restore_start else main.restore_end)()
 
         if reading is not None:
-            self._readings += 1
-            self._has_measured = True
-            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+            self._record(call, tasks, reading, capture)
             if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
-            self._history.tasks = task_names(tasks)
-            self._history.add(call, reading)
-            # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
-            if not (reading.finite and reading.overflowed()):
-                self._training.capture = capture
-            self._send_to_log(call)
         self._warn_about(notes)
-        self._clock.add_measurement(watch)
+        self._clock.add_measurement(self._watch)
         if isinstance(self._schedule, Auto):
             # Ranks must agree on when to measure next.
-            durations = replicas.gather((watch.seconds(), self._clock.plain_step_seconds))
+            durations = replicas.gather((self._watch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
-        return main.returned
+        return main
+
+    def _record(self, call: int, tasks: Sequence[str], reading: Reading, capture: GradientSum | None) -> None:
+        self._readings += 1
+        self._has_measured = True
+        self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+        self._history.tasks = task_names(tasks)
+        self._history.add(call, reading)
+        # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
+        if reading.finite and reading.overflowed():
+            return
+        self._training.capture = capture
+        if self._log is not None:
+            latest = [self.latest(estimator.name).metrics() for estimator in self._setup.estimators]
+            self._log({name: value for metrics in latest for name, value in metrics.items()}, call)
 
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
-        """Returns the sources and targets that the schedule chooses from those that can be measured."""
         sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
         pairs = self._history.pair_counts
         counts = {target: sum(pairs[source, target] for source in sources) for target in targets} if pairs else {}
         return sources, self._schedule.choose_targets(targets, counts, self._seed)
 
     def _choose_functions(self, closure: TaskFunctions, held_out: TaskFunctions | None) -> Chosen:
-        """Returns the sources and targets of a measurement with one closure per task, before any of them has run."""
+        # With one closure per task, sources and targets are chosen before any of the closures has run.
         if not self._setup.replicas(self._search.found).alone:  # ranks would have to agree on which closures to run
             raise_closure_problems(
                 [
@@ -648,73 +607,53 @@ class AffinityMeter:
         sources, targets = ([t for t in tasks if known is None or t in known] for tasks in names)
         return self._choose(sources, targets)
 
-    def _changed_task_notes(self, names: Iterable[str] | None) -> list[str]:
-        """Counts the tasks that the closure has returned for the first time after the first measured call."""
-        if not self._has_measured or names is None:
-            return []
+    def _changed_task_notes(self, names: Sequence[str]) -> list[str]:
+        """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
         tasks = self._history.tasks or ()
+        if not self._has_measured or not self._setup.replicas(self._search.found).alone:
+            return []
         late = [name for name in names if name not in tasks]
         self._late_tasks.update(late)
-        advice = "Pass the names of all tasks to the meter with `tasks=[...]`."
-        notes = [
-            f"{name!r} is a new task, which is not measured, as it had no loss when measuring began. {advice}"
-            for name in late
-        ]
-        if self._given_tasks is None:
-            notes += [
-                f"{name!r} is no longer returned by the closure; its pairs are skipped. {advice}"
-                for name in tasks
-                if name not in names
-            ]
-        return notes
+        vanished = [name for name in tasks if name not in names] if self._given_tasks is None else []
+        advice = "so it is not measured. Pass the names of all tasks to the meter: `tasks=[...]`."
+        return [f"{t!r} is a new task, {advice}" for t in late] + [f"{t!r} has vanished, {advice}" for t in vanished]
 
     def _warn_about(self, notes: Iterable[str]) -> None:
-        """Warns once about each note."""
+        # Warns once about each note. Those of a trial are part of its report instead.
         for note in notes:
             if note[:40] not in self._noted:
                 self._noted[note[:40]] = note
-                if self._warns:
+                if not self._is_trial:
                     warnings.warn(note, stacklevel=4)
-
-    def _send_to_log(self, call: int) -> None:
-        if self._log is None or self._history.tasks is None:
-            return
-        self._history.flush()  # loggers expect steps in order, so this reading cannot wait for the next one
-        metrics: dict[str, float] = {}
-        for name, values in self._history.latest.items():
-            metrics |= named_values(name, self._history.tasks, values)
-        if metrics:
-            self._log(metrics, call)
 
     def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
         names = self._names()
         name = names[0] if estimator is None else estimator
         if name not in names:
             raise unknown_name("estimator", "estimator of this meter", estimator, names)
-        settings: dict[str, Any] = {"estimator": name}
+        setup = self._setup
+        settings: dict[str, Any] = {"estimator": name, "update": None, "held_out": False, "per_lr": False}
         if self._stream is not None and name in self._streamed:
             if last:
                 raise ValueError(f"`estimator` must not be {name!r}, which measures no single steps")
             if not self._stream.observed:
                 raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
-            settings["update"] = self._setup.update if self._setup.optimizers else None
-            settings |= {"held_out": False, "per_lr": self._setup.per_lr and name == "streaming_gradient"}
-            return self._stream.affinity(name, settings | {"observed": self.observed})
+            settings |= {"update": setup.update} if setup.optimizers else {}
+            settings |= {"per_lr": setup.per_lr and name == "streaming_gradient", "observed": self.observed}
+            return self._stream.affinity(name, settings)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
                 "check its `every` argument"
             )
-        of_steps = next(e.of_steps for e in self._setup.estimators if e.name == name)
-        settings["update"] = self._setup.update if of_steps else None
-        settings |= {"held_out": bool(self._held_out), "per_lr": self._setup.per_lr and of_steps}
-        settings["unconnected"] = [list(pair) for pair in self.unconnected]
-        if self._late_tasks:
-            settings["late_tasks"] = dict(self._late_tasks)
+        if next(e.of_steps for e in setup.estimators if e.name == name):
+            settings |= {"update": setup.update, "per_lr": setup.per_lr}
+        settings |= {"held_out": bool(self._held_out), "unconnected": [list(pair) for pair in self.unconnected]}
+        settings |= {"late_tasks": dict(self._late_tasks)} if self._late_tasks else {}
         return self._history.affinity(name, settings, last=last)
 
-    def _quantities(self) -> dict[str, Any]:
-        """Returns the settings that determine what is measured."""
+    def _settings_that_count(self) -> dict[str, Any]:
+        # Affinities that were measured with other settings cannot be combined.
         uses_steps = self._setup.uses_steps or self._streamed
         return {
             "estimators": self._names(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -51,40 +51,31 @@ class SourceSteps:
         ]
 
     def step(self, gradient: Gradient, indices: Sequence[int]) -> list[Tensor]:
-        """Returns the step on a gradient, for some of the parameters."""
         origin = [self.parameters[i].data for i in indices]
         step = [torch.zeros_like(p) for p in origin]
         self.rule.add(step, indices, gradient, origin)
         return step
 
-    def losses_after(
-        self, replay: Callable[[], Tensor], rows: Sequence[Tensor] | None, probed: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Moves the parameters in place by each step in turn, and returns the target losses L_j(θ + Δθ_i) there.
+    def losses_after(self, replay: Callable[[], Tensor], rows: Sequence[Tensor] | None) -> Tensor:
+        """Returns the target losses L_j(θ + Δθ_i) after each step.
 
-        The parameters are restored, even if an error is raised.
+        The parameters are moved in place by one step at a time, and restored, even if an error is raised.
 
         Args:
             replay: A function that replays the closure and returns the target losses.
             rows: The gradients of the sources, if they are kept.
-            probed: The number of sources for which the losses after the opposite step and after twice the step are
-                returned as well [2, sources, targets].
         """
         values = [p.data for p in self.parameters]
         saved = copy_tensors(values)
-        after, probes = [], []
+        after = []
         try:
             for row in range(len(self)):
                 torch._foreach_copy_(values, saved)
                 self.rule.add(values, range(len(values)), self.gradient(row, rows=rows), saved)
                 after.append(replay())
-                if row < min(probed, len(self.sources)):
-                    for weight in (2.0, 3.0):  # from θ + Δθ to θ − Δθ, and from there to θ + 2Δθ
-                        torch._foreach_lerp_(values, saved, weight)
-                        probes.append(replay())
         finally:
             torch._foreach_copy_(values, saved)
-        return torch.stack(after), torch.stack(probes).unflatten(0, (-1, 2)).transpose(0, 1) if probes else None
+        return torch.stack(after)
 
     def slopes(
         self, indices: Sequence[int], source_rows: Sequence[Tensor], target_rows: Sequence[Tensor], device: torch.device
@@ -149,7 +140,7 @@ def inner_products(
             f"{memory:.0f} bytes",
             "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )
-    sums = _RunningSums(device)
+    sums: dict[str, list[Tensor]] = {}
     for indices in blocks:
         rows = moves.gradients.rows(tasks, indices)
         source_rows = [matrix[: len(moves.sources)] for matrix in rows]
@@ -160,49 +151,43 @@ def inner_products(
         else:
             target_rows = [matrix[[tasks.index(task) for task in targets]] for matrix in rows]
         if "slopes" in needs:
-            sums.add("slopes", moves.slopes(indices, source_rows, target_rows, device))
-        sums.add_products(needs, [moves.parameters[i] for i in indices], source_rows, target_rows, rows)
+            slopes = moves.slopes(indices, source_rows, target_rows, device)
+            sums["slopes"] = [slopes + sums["slopes"][0] if "slopes" in sums else slopes]
+        parameters = [moves.parameters[i] for i in indices]
+        for quantity, terms in _cosine_terms(needs, parameters, source_rows, target_rows, rows):
+            earlier = sums.get(quantity, [torch.zeros((), device=device)] * len(terms))
+            sums[quantity] = [a + b.to(device) for a, b in zip(earlier, terms, strict=True)]
         if len(blocks) > 1:  # frees these gradients before those of the next block are computed
             del rows, source_rows, target_rows
 
-    quantities = {name: parts[0] for name, parts in sums.parts.items() if name == "slopes"}
-    for name in sums.parts.keys() - {"slopes"}:
-        cosines = (_centered_cosines if name == "centered_inner" else _cosines)(*sums.parts[name])
-        cosines = cosines[: len(moves.sources)]
-        # A row of zeros for the null step keeps the rows of all quantities aligned; cosine estimators ignore it.
-        quantities[name] = torch.cat([cosines, torch.zeros_like(cosines[:1])]) if moves.null else cosines
+    quantities = {}
+    for quantity, (inner, *norms) in sums.items():
+        quantities[quantity] = inner
+        if norms:
+            cosines = (_centered_cosines if quantity == "centered_inner" else _cosines)(inner, *norms)
+            quantities[quantity] = cosines[: len(moves.sources)]
+            if moves.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
+                quantities[quantity] = torch.cat([quantities[quantity], torch.zeros_like(inner[:1])])
     return quantities, source_rows if len(blocks) == 1 else None
 
 
-class _RunningSums:
-    """Sums over parameters of the terms of inner products, and of squared norms, by quantity."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.parts: dict[str, list[Tensor]] = {}
-        self._device = device
-
-    def add(self, quantity: str, *parts: Tensor) -> None:
-        new = [part.to(self._device) for part in parts]
-        old = self.parts.get(quantity)
-        self.parts[quantity] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
-
-    def add_products(
-        self,
-        needs: frozenset[Quantity],
-        parameters: Sequence[Tensor],
-        source_rows: Sequence[Tensor],
-        target_rows: Sequence[Tensor],
-        centering_rows: Sequence[Tensor],
-    ) -> None:
-        for p, s, t, c in zip(parameters, source_rows, target_rows, centering_rows, strict=True):
-            if "centered_inner" in needs:
-                self.add("centered_inner", c @ t.T, c @ c.T, t @ t.T)
-            if "inner" in needs:
-                self.add("inner", s @ t.T, _squared_norms(s), _squared_norms(t))
-            if "kernel_inner" in needs:
-                elements = None if p.dim() > 1 else 0
-                s, t = s[:, :elements], t[:, :elements]
-                self.add("kernel_inner", s @ t.T, _squared_norms(s), _squared_norms(t))
+def _cosine_terms(
+    needs: frozenset[Quantity],
+    parameters: Sequence[Tensor],
+    source_rows: Sequence[Tensor],
+    target_rows: Sequence[Tensor],
+    centering_rows: Sequence[Tensor],
+) -> Iterator[tuple[str, tuple[Tensor, Tensor, Tensor]]]:
+    """Yields the inner products of sources and targets for each parameter, and their squared norms or Gram matrices."""
+    for p, s, t, c in zip(parameters, source_rows, target_rows, centering_rows, strict=True):
+        if "centered_inner" in needs:
+            yield "centered_inner", (c @ t.T, c @ c.T, t @ t.T)
+        if "inner" in needs:
+            yield "inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
+        if "kernel_inner" in needs:
+            elements = None if p.dim() > 1 else 0
+            s, t = s[:, :elements], t[:, :elements]
+            yield "kernel_inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
 
 
 def _squared_norms(rows: Tensor) -> Tensor:

@@ -102,7 +102,6 @@ class Setup:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """Returns the steps for the optimizers' current settings and state."""
         if not self.uses_steps:
             return Steps({}, [])
         return make_steps(parameters, self.optimizers, self.update, self.lr)
@@ -112,7 +111,6 @@ class Setup:
         return 1.0 if self.scaler is None else float(self.scaler.get_scale())
 
     def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
-        """Returns the current loss weights."""
         weights = self.weights() if callable(self.weights) else self.weights
         return dict.fromkeys(tasks, 1.0) if weights is None else check_weights(weights, tasks)
 
@@ -167,16 +165,11 @@ def _iterate_parameters(shared: Shared, models: Sequence[nn.Module]) -> Iterable
         yield shared
     elif isinstance(shared, str):
         yield from _matching_parameters(shared, models)
-    elif isinstance(shared, Iterable) and not isinstance(shared, dict):
+    elif isinstance(shared, Iterable):
         for item in shared:
             yield from _iterate_parameters(item, models)
     else:
-        raise InvalidInput(
-            "shared",
-            "must be a Module, an iterable of Parameters, or a pattern for their names",
-            type(shared).__name__,
-            "pass model.encoder or model.encoder.parameters() (not named_parameters())",
-        )
+        raise ValueError(f"`shared` must be a Module, Parameters, or patterns for their names, found {shared!r}")
 
 
 def _matching_parameters(pattern: str, models: Sequence[nn.Module]) -> list[Tensor]:

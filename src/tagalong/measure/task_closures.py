@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor
 
-from .closure import LossGraph, ReplayableClosure, TaskLosses, loss_graph, raise_closure_problems
+from .closure import ClosureError, LossGraph, ReplayableClosure, TaskLosses, loss_graph
 from .isolation import Replayer
 
 if TYPE_CHECKING:
@@ -33,23 +33,20 @@ class TaskFunctions:
     """
 
     def __init__(self, closures: Mapping[str, TaskClosure]) -> None:
-        problems = []
         for task, closure in closures.items():
             is_pair = isinstance(closure, tuple) and len(closure) == 2 and all(map(callable, closure))
-            if not isinstance(task, str):
-                problems.append(f"the closure of task {task!r} must be given under a string, e.g. str(task).")
-            if not is_pair and not callable(closure):
-                problems.append(
-                    f"the closure of task {task!r} must be a function that returns its loss, or a pair of functions "
-                    f"that fetch a batch and return the loss of the batch, found {type(closure).__name__}."
+            if not isinstance(task, str) or not (is_pair or callable(closure)):
+                raise ClosureError(
+                    [
+                        f"the closure of task {task!r} must be given under a string, and be a function that returns a "
+                        "loss, or a pair of functions that fetch a batch and return the loss of the batch."
+                    ]
                 )
-        raise_closure_problems(problems)
         self.tasks = list(closures)
         self._closures = closures
         self._batches: dict[str, Any] = {}
 
     def function(self, task: str) -> Callable[..., Any]:
-        """Returns the function that computes the loss of a task."""
         closure = self._closures[task]
         return closure[1] if isinstance(closure, tuple) else closure
 
@@ -133,7 +130,7 @@ class ReplayableTasks(ReplayableClosure):
     def loss_with_graph(self, task: str) -> Tensor:
         """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
-        return TaskLosses.read({task: self._functions.loss(task)}, self.what).losses[task]
+        return TaskLosses.read({task: self._functions.loss(task)}).losses[task]
 
     def _run_each(self, tasks: Sequence[str]) -> dict[str, Any]:
         items = {}

@@ -61,12 +61,12 @@ def with_shared_head() -> Problem:
     [
         (lambda: make_problem(MLP_WITH_DROPOUT), None),
         (lambda: make_problem(CNN_WITH_BATCHNORM, images), None),
-        (lambda: with_layer(Noisy), None),
+        (lambda: with_layer(Noisy), "random numbers"),
         (lambda: make_problem(MLP_WITH_DROPOUT, amp="fp16"), "'bf16' can be batched"),
         (lambda: with_layer(Careful), "vmap: "),
         (lambda: with_layer(Counting), "encoder.1.seen"),
         (lambda: with_layer(Growing), "differ"),
-        (with_shared_head, "share weights"),
+        (with_shared_head, "heads.0"),
     ],
 )
 def test_the_trial_says_why_a_problem_is_not_batched(make: Callable[[], Problem], reason: str | None) -> None:

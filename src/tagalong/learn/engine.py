@@ -1,0 +1,480 @@
+"""Trains networks: one loop over epochs for one network or for many at once."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong._version import NUMERICS
+from tagalong.errors import InvalidInput, raise_problems
+from tagalong.files import add_checksum, damage_logger, remove_checksum, report_damage, write_atomic
+from tagalong.measure import AffinityMeter
+from tagalong.score import Score
+
+from .chunks import make_chunks
+from .early_stopping import stopping_flattery
+from .job import Diverged, Job, Trained, job_problems
+from .module_step import ModuleStep
+from .network import Network, forward_multiplications
+from .own_targets import Targets, targets_digest
+from .problem import Problem
+from .randomness import batches, derive_seed, reseed
+from .recipe import LossWindows
+from .rows import Split
+from .scoring import UNKNOWN_SCORE
+from .stack_step import StackStep
+from .task import Task
+
+# What a checkpoint contains besides the state of the steps
+CHECKPOINT_ATTRIBUTES = ("epoch", "seconds", "epochs_run", "best_epoch", "best_loss", "curve")
+ONE_THREAD_MULTIPLICATIONS = 2**27  # per step, which take one core about 10 ms
+logger = logging.getLogger(__name__)
+
+
+class Step(Protocol):
+    """Optimizer steps of one network (`ModuleStep`) or of many (`StackStep`), whose weights it holds.
+
+    Attributes:
+        network: the network, or one whose layers all networks use.
+        tasks: the tasks that any of the networks trains, in the problem's order.
+        trains: whether each network trains each of them [networks, tasks].
+        seeds: the seeds that determine the order of the rows.
+        steps: the number of steps so far.
+        windows: the schedule of the learning rate, if it depends on the training losses.
+        meter: the meter that measures affinities, if there is one.
+        is_resumable: whether training can continue from `state_dict`.
+    """
+
+    network: Network
+    tasks: list[Task]
+    trains: NDArray[np.bool_]
+    steps: int
+
+    @property
+    def seeds(self) -> list[int]: ...
+    @property
+    def windows(self) -> LossWindows | None: ...
+    @property
+    def meter(self) -> AffinityMeter | None: ...
+    @property
+    def is_resumable(self) -> bool: ...
+
+    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
+        """Takes a step on each batch of row numbers, given those of each seed."""
+
+    def validate(self) -> NDArray[np.float64]:
+        """Returns the mean validation losses on all rows and on each half of them [networks, tasks, 3]."""
+
+    def keep(self, networks: NDArray[np.intp]) -> None:
+        """Keeps the current weights of these networks as their best."""
+
+    def drop(self, running: NDArray[np.bool_]) -> None:
+        """Spares the steps of networks that have stopped, if this pays."""
+
+    def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
+        """Returns the scores of the kept weights on the rows of a split, for the tasks that each network learned."""
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """Returns the kept weights and buffers of each network."""
+
+    def count_parameters(self) -> list[int]:
+        """Returns the number of parameters of each network."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that changes during training, as tensors and plain values only."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""
+
+
+def train(
+    problem: Problem,
+    job: Job,
+    *,
+    device: torch.device | str = "cpu",
+    meter: Mapping[str, Any] | None = None,
+    targets: Targets | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 0.0,
+    progress: Callable[[int], None] | None = None,
+) -> Trained:
+    """Trains one network.
+
+    Args:
+        problem: the problem.
+        job: the network to train.
+        device: the device to train on.
+        meter: the settings of an `AffinityMeter`, which takes measurements during training without changing the result.
+            With `"held_out": True`, the meter measures the losses on a batch of validation rows.
+        targets: training targets that replace those of the problem, by task, e.g. the predictions of another network.
+            Targets of binary tasks may be probabilities, and those of multiclass tasks probabilities [rows, classes].
+            The targets of the validation and test rows stay the same.
+        checkpoint: the file that is written after each epoch. If the file exists, training resumes from it. The file is
+            removed when training ends.
+        checkpoint_every: the minimum number of seconds between checkpoints.
+        progress: called after each epoch with the number of finished epochs.
+
+    Raises:
+        Diverged: If the validation loss was never finite.
+    """
+    where = torch.device(device)
+    raise_problems(job_problems(problem, job, where, targets))
+    with _isolated():
+        training = Training(problem, [job], where, {} if targets is None else {job: targets}, meter)
+
+        def report() -> None:
+            if progress is not None:
+                progress(training.epoch)
+
+        training.run(report, checkpoint, checkpoint_every)
+        (trained,) = training.results()
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    if trained.diverged:
+        when = "from the first epoch" if problem.recipe.keep == "best" else "before the last epoch"
+        names = ", ".join(job.tasks)
+        raise Diverged(f"training {names} with seed {job.seed} diverged {when}; lower `recipe.lr`", [trained])
+    return trained
+
+
+def train_many(
+    problem: Problem,
+    jobs: Sequence[Job],
+    *,
+    device: torch.device | str = "cpu",
+    targets: Mapping[Job, Targets] | None = None,
+    memory: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Trained]:
+    """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
+
+    Networks of the same kind and width are trained as one batched computation, each with its own early stopping.
+    Networks with the same seed share batches, initial weights and dropout masks. Networks that cannot be batched (see
+    `why_not_batched`) are trained one by one.
+
+    Args:
+        problem: the problem.
+        jobs: the networks to train. Their tasks, seeds, rules, widths, learning rates and kinds may differ.
+        device: the device to train on.
+        targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
+        memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
+            used. On a CPU, this is capped where more memory no longer speeds up training.
+        progress: called with the number of networks finished so far.
+
+    Yields:
+        Each trained network, once all networks that are trained together with it have finished. The order of the
+        networks may differ from the order of the jobs.
+
+    Raises:
+        Diverged: If some networks never have a finite validation loss. Raised after all other networks have been
+            yielded.
+
+    Example:
+        >>> from tagalong.learn import Recipe, Task
+        >>> inputs = torch.rand(60, 3)
+        >>> tasks = [Task("sum", kind="regression"), Task("above")]
+        >>> targets = {"sum": inputs.sum(1), "above": (inputs[:, 0] > 0.5).float()}
+        >>> problem = Problem.from_arrays(inputs, targets, tasks, recipe=Recipe(epochs=2))
+        >>> jobs = [Job(("sum",)), Job(("above",)), Job(("sum", "above"))]
+        >>> [(trained.job.tasks, trained.steps) for trained in train_many(problem, jobs)]
+        [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
+    """
+    where, own = torch.device(device), targets or {}
+    problems = [error for job in jobs for error in job_problems(problem, job, where, own.get(job))]
+    if unknown := [job for job in own if job not in jobs]:
+        problems.append(InvalidInput("targets", "must be for the given jobs", repr(unknown[0])))
+    raise_problems(list({str(error): error for error in problems}.values()))
+    return _train_chunks(problem, list(jobs), where, own, memory, progress or (lambda finished: None))
+
+
+def _train_chunks(
+    problem: Problem,
+    jobs: list[Job],
+    device: torch.device,
+    targets: Mapping[Job, Targets],
+    memory: int | None,
+    progress: Callable[[int], None],
+) -> Iterator[Trained]:
+    diverged: list[Trained] = []
+    done = 0
+    for chunk in make_chunks(problem, jobs, device, targets, memory):
+
+        def report(stopped: int, done: int = done) -> None:
+            progress(done + stopped)
+
+        finished = _train_chunk(problem, chunk, device, targets, report)
+        diverged += [trained for trained in finished if trained.diverged]
+        done += len(chunk)
+        progress(done)
+        yield from (trained for trained in finished if not trained.diverged)
+    if diverged:
+        names = "; ".join(f"{', '.join(trained.job.tasks)} with seed {trained.job.seed}" for trained in diverged)
+        raise Diverged(f"lower `recipe.lr`, since training diverged from the first epoch for {names}", diverged)
+
+
+def _train_chunk(
+    problem: Problem,
+    jobs: list[Job],
+    device: torch.device,
+    targets: Mapping[Job, Targets],
+    report: Callable[[int], None],
+) -> list[Trained]:
+    """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
+    try:
+        with _isolated():
+            training = Training(problem, jobs, device, targets)
+            training.run(lambda: report(int((~training.running).sum())))
+            return training.results()
+    except torch.OutOfMemoryError:
+        if len(jobs) == 1:
+            raise
+        logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
+    torch.cuda.empty_cache()
+    half = len(jobs) // 2
+    first = _train_chunk(problem, jobs[:half], device, targets, report)
+    return first + _train_chunk(problem, jobs[half:], device, targets, lambda stopped: report(half + stopped))
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Restores torch's random number generators on exit, and ignores warnings that `Diverged` makes superfluous."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")
+        yield
+
+
+class Training:
+    """The training of one network, or of many networks with the same rule, width and number of epochs.
+
+    This seeds torch's global random number generators, which `train` and `train_many` restore.
+
+    Args:
+        problem: the problem.
+        jobs: the networks to train.
+        device: the device to train on.
+        targets: the training targets that replace those of the problem, for some of the jobs.
+        meter: see `train`. Requires a single job.
+
+    Attributes:
+        step: the networks, with their current weights.
+        epoch: the number of finished epochs.
+        epochs_run: the number of epochs of each network.
+        best_epoch: the epoch whose weights are kept for each network, or -1.
+        best_loss: the weighted sum of the validation losses in that epoch.
+        curve: the validation losses after each epoch [networks, tasks, 3]: on all rows, and on each half of them.
+
+    Example:
+        >>> from tagalong.learn import Recipe
+        >>> inputs = torch.rand(60, 3)
+        >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"], recipe=Recipe(epochs=2))
+        >>> with torch.random.fork_rng():
+        ...     training = Training(problem, [Job(("sum",))])
+        ...     training.run()
+        >>> training.epoch, training.step.steps
+        (2, 2)
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        jobs: Sequence[Job],
+        device: torch.device | str = "cpu",
+        targets: Mapping[Job, Targets] | None = None,
+        meter: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.jobs, self.device, self.targets = list(jobs), torch.device(device), targets or {}
+        self.problem = problem = problem.with_network(jobs[0].network)
+        self.step: Step
+        if len(jobs) == 1:
+            self.step = ModuleStep(problem, jobs[0], self.device, self.targets.get(jobs[0]), meter)
+        else:
+            self.step = StackStep(problem, jobs, self.device, self.targets)
+        self._recipes = [job.adapt(problem.recipe) for job in jobs]
+        self.epoch, self.seconds = 0, 0.0
+        self.epochs_run, self.best_epoch = np.zeros(len(jobs), dtype=int), np.full(len(jobs), -1)
+        self.best_loss = np.full(len(jobs), np.inf)
+        self.curve: list[NDArray[np.float64]] = []
+
+    def run(
+        self,
+        report: Callable[[], None] = lambda: None,
+        checkpoint: Path | None = None,
+        checkpoint_every: float = 0.0,
+    ) -> None:
+        """Trains until all networks have stopped, and calls `report` after each epoch. See `train` for the rest."""
+        if checkpoint is not None and checkpoint.exists():
+            load_checkpoint(checkpoint, self)
+        saved = time.monotonic()
+        with self._suitable_threads():
+            while self.running.any():
+                self.run_epoch()
+                if checkpoint is not None and time.monotonic() - saved >= checkpoint_every:
+                    save_checkpoint(checkpoint, self)
+                    saved = time.monotonic()
+                report()
+
+    @contextmanager
+    def _suitable_threads(self) -> Iterator[None]:
+        """Trains small networks with one thread: the others would take longer to start than to compute their share."""
+        threads, recipe = torch.get_num_threads(), self.problem.recipe
+        if self.device.type == "cpu" and threads > 1 and isinstance(self.problem.train, Split):
+            inputs = self.problem.train.inputs[:2]
+            forward = forward_multiplications(self.step.network, inputs) / len(inputs)
+            per_step = 3 * forward * recipe.batch_size * len(self.jobs)  # the backward pass takes twice as many
+            used = 1 if per_step < ONE_THREAD_MULTIPLICATIONS else threads
+            logger.info("training with %d of %d threads: %.1e multiplications per step", used, threads, per_step)
+            torch.set_num_threads(used)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    @property
+    def running(self) -> NDArray[np.bool_]:
+        """Whether each network trains on: it has neither reached the last epoch or rate, nor run out of patience."""
+        windows = self.step.windows
+        rate = None if windows is None else windows.rate
+        waited = (self.epoch - 1 - self.best_epoch).tolist()
+        stops = [
+            recipe.should_stop(self.epoch, epochs, rate) or self.epoch >= job.last_epoch(recipe)
+            for job, recipe, epochs in zip(self.jobs, self._recipes, waited, strict=True)
+        ]
+        return np.asarray((self.epochs_run == self.epoch) & ~np.array(stops))
+
+    def run_epoch(self) -> None:
+        """Takes the steps of an epoch, computes the validation losses, and keeps the weights that are best so far."""
+        start = time.perf_counter()
+        running, recipe, rows = self.running, self.problem.recipe, len(self.problem.train)
+        self.step.drop(running)
+        seeds = self.step.seeds
+        reseed(derive_seed(seeds[0], "epoch", self.epoch))  # for layers that are not known to be random
+        self.step.train_epoch(self.epoch, [batches(seed, self.epoch, rows, recipe.batch_size) for seed in seeds])
+
+        losses = self.step.validate()
+        self.curve.append(losses)
+        weights = np.array([task.weight for task in self.step.tasks])
+        total = np.where(self.step.trains, weights * losses[..., 0], 0).sum(1)
+        if recipe.keep == "last":
+            is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
+        else:
+            is_better = total < self.best_loss
+        better = np.flatnonzero(running & is_better)
+        if len(better):
+            self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
+            self.step.keep(better)
+        self.epochs_run[running] += 1
+        self.epoch += 1
+        self.seconds += time.perf_counter() - start
+
+    def results(self) -> list[Trained]:
+        """Returns the networks with the kept weights, and their validation and test scores."""
+        learned = self.step.trains & (self.best_epoch >= 0)[:, None]
+        scores = {part: self.step.scores(part, learned) for part in ("val", "test")}
+        states, parameters = self.step.states(), self.step.count_parameters()
+        affinity, meter = None, self.step.meter
+        if meter is not None and learned.any():
+            affinity = meter.affinity()
+            affinity = replace(affinity, settings={**affinity.settings, "overhead": round(meter.overhead, 4)})
+        curve = np.stack(self.curve, 1)  # [networks, epochs, tasks, 3]
+        steps = self.epochs_run * (self.step.steps // self.epoch)
+        seconds = self.seconds * steps / steps.sum()
+        networks = []
+        for number, job in enumerate(self.jobs):
+            diverged = bool(self.best_epoch[number] < 0)
+            own_curve = curve[number, : self.epochs_run[number]][:, self.step.trains[number]]
+            flattery = np.zeros(len(job.tasks))
+            if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
+                weights = [self.problem.task(name).weight for name in job.tasks]
+                flattery = stopping_flattery(own_curve[..., 1:], weights)
+            trained = Trained(
+                job,
+                val={task: scores["val"][number].get(task, UNKNOWN_SCORE) for task in job.tasks},
+                test={task: scores["test"][number].get(task, UNKNOWN_SCORE) for task in job.tasks},
+                curve=own_curve[..., 0],
+                best_epoch=int(self.best_epoch[number]),
+                steps=int(steps[number]),
+                seconds=float(seconds[number]),
+                parameters=parameters[number],
+                state=None if diverged else states[number],
+                affinity=affinity,
+                flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
+            )
+            networks.append(trained)
+        return networks
+
+    @property
+    def identity(self) -> str:
+        """A string that identifies the training in checkpoints. Settings that have their default values are omitted."""
+        networks = []
+        for job, recipe in zip(self.jobs, self._recipes, strict=True):
+            settings = ", ".join(f"{name}={value!r}" for name, value in recipe.definition.items())
+            parts = [f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"]
+            parts += [] if job.network is None else [f"network={job.network!r}"]
+            parts += [f"targets={targets_digest(self.targets[job])}"] if self.targets.get(job) else []
+            networks.append(f"({', '.join(parts)}) by Recipe({settings})")
+        data = f"{self.problem.name} {self.problem.fingerprint}"
+        meter = "without a meter" if self.step.meter is None else "with a meter"
+        return f"{'; '.join(networks)} on {data} with numerics {NUMERICS}, {meter}"
+
+
+def save_checkpoint(path: Path, training: Training) -> None:
+    """Writes a checkpoint atomically. If the process is killed, the previous checkpoint remains."""
+    if not training.step.is_resumable:
+        return
+    state: dict[str, Any] = {"of": training.identity, "step": training.step.state_dict()}
+    for name in CHECKPOINT_ATTRIBUTES:
+        state[name] = torch.as_tensor(np.array(getattr(training, name)))
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_atomic(path, add_checksum(content.getvalue()))
+
+
+def load_checkpoint(path: Path, training: Training) -> None:
+    """Restores a training run from a checkpoint. A damaged file is ignored with a warning.
+
+    The file contains tensors and plain values only, so reading it does not execute any code.
+
+    Raises:
+        InvalidInput: If the checkpoint belongs to a different training run.
+    """
+
+    def restore_location(storage: Any, location: str) -> Any:
+        # tensors saved from the CPU stay there: optimizers' step counters and the state of some rules
+        wanted = location if location == "cpu" else str(training.device)
+        return torch.serialization.default_restore_location(storage, wanted)
+
+    try:
+        content = io.BytesIO(remove_checksum(path.read_bytes()))
+        state = torch.load(content, map_location=restore_location, weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
+        damage_logger.warning("could not use %s (%s); training from scratch", path, reason)
+        return
+    identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
+    if identity != training.identity:
+        raise InvalidInput(
+            f"`checkpoint` {path}",
+            f"must come from the same training job ({training.identity})",
+            identity,
+            "delete the file, or choose another one",
+        )
+    with report_damage(path, InvalidInput, "delete it"):
+        training.step.load_state_dict(state["step"])
+        training.epoch, training.seconds = int(state["epoch"]), float(state["seconds"])
+        for name in ("epochs_run", "best_epoch", "best_loss"):
+            setattr(training, name, state[name].numpy())
+        training.curve = list(state["curve"].numpy())

@@ -1,0 +1,137 @@
+"""`Job`, a network to train, and `Trained`, its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, is_nonnegative
+from tagalong.group import Taught
+from tagalong.score import Score
+
+from .own_targets import Targets, target_problems
+from .problem import Problem
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job. The job and the problem together determine the result.
+
+    Attributes:
+        tasks: the names of the tasks, in the problem's order.
+        seed: the seed for the row order, the initial weights and the dropout masks.
+        rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
+        width: the width of the encoder, as a multiple of its default width.
+        epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
+        lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
+        taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
+            `Lesson`).
+        network: the name of another network than the problem's own (see `Problem.alternatives`), or None.
+    """
+
+    tasks: tuple[str, ...]
+    seed: int = 0
+    rule: str = "plain"
+    width: float = 1.0
+    epochs: int | None = None
+    lr: float | None = None
+    taught: Taught | None = None
+    network: str | None = None
+
+    def last_epoch(self, recipe: Recipe) -> int:
+        """Returns the maximum number of epochs."""
+        return recipe.epochs if self.epochs is None else min(self.epochs, recipe.epochs)
+
+    def adapt(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe with this job's learning rate."""
+        return recipe if self.lr is None else replace(recipe, lr=self.lr)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained network.
+
+    Attributes:
+        job: the job that was run.
+        val: the validation score of each task, with the kept weights.
+        test: the test score of each task, with the kept weights.
+        curve: the validation losses [epochs, tasks], in the order of `job.tasks`.
+        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, the scores are
+            NaN and there are no weights.
+        steps: the number of optimizer steps.
+        seconds: the training time in seconds. If several networks were trained together, the time is divided among
+            them.
+        parameters: the number of parameters of the encoder and heads.
+        state: the kept weights and buffers as a `Network.state_dict`, or None if they were not stored.
+        affinity: the measured affinity, if there was a meter.
+        flattery: for each task, an estimate of how much too low its validation loss is because the validation rows
+            also chose the epoch (see `stopping_flattery`). Empty if unknown.
+    """
+
+    job: Job
+    val: Mapping[str, Score]
+    test: Mapping[str, Score]
+    curve: NDArray[np.float64]
+    best_epoch: int
+    steps: int
+    seconds: float
+    parameters: int
+    state: Mapping[str, Tensor] | None = field(default=None, repr=False)
+    affinity: Affinity | None = field(default=None, repr=False)
+    flattery: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training diverged, in which case there are no scores or weights."""
+        return self.best_epoch < 0
+
+
+class Diverged(ValueError):
+    """Raised if the validation loss was never finite or, with `recipe.keep` "last", was not finite in the last epoch.
+
+    Args:
+        message: the error message, which names the diverged networks and suggests a fix.
+        networks: the diverged networks, which have no scores or weights.
+    """
+
+    def __init__(self, message: str, networks: Sequence[Trained] = ()) -> None:
+        super().__init__(message)
+        self.networks = tuple(networks)
+
+
+def job_problems(
+    problem: Problem, job: Job, device: torch.device, targets: Targets | None = None
+) -> list[InvalidInput]:
+    """Returns the reasons why a job cannot run for this problem on this device, with targets of its own or without."""
+    problems = target_problems(problem, job.tasks, targets)
+    if job.taught is not None and targets is None:
+        hint = "use `teach`, or the problem, jobs and targets of a `Lesson`"
+        problems.append(InvalidInput("targets", "are required to train a network that is taught", "None", hint))
+    unknown = [task for task in job.tasks if task not in problem.names]
+    if unknown or not job.tasks:
+        known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
+        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
+    if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
+        expected = "must be distinct and in the same order as in the problem"
+        problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
+    if job.network is not None and job.network not in problem.alternatives:
+        expected = f"must be None{''.join(f' or {name!r}' for name in problem.alternatives)} for this problem"
+        problems.append(InvalidInput("`job.network`", expected, repr(job.network)))
+    if not job.width > 0:
+        problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
+    if job.epochs is not None and job.epochs < 1:
+        problems.append(InvalidInput("`job.epochs`", "must be a positive integer or None", repr(job.epochs)))
+    if job.lr is not None and not (is_nonnegative(job.lr) and job.lr):
+        problems.append(InvalidInput("`job.lr`", "must be a positive number or None", repr(job.lr)))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        problems.append(InvalidInput("", "CUDA is not available", hint="use `device='cpu'`"))
+    if problem.recipe.amp == "fp16" and device.type == "cpu":
+        problems.append(InvalidInput("`recipe.amp`", "must be 'bf16' or None on a CPU", "'fp16'"))
+    return problems

@@ -1,0 +1,231 @@
+"""Steps of many networks at once, whose weights are stacked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.score import Score
+
+from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
+from .job import Job
+from .losses import LabeledRows, Losses
+from .network import build_network
+from .own_targets import Targets
+from .problem import Problem
+from .recipe import adapt_optimizer_state, set_rate
+from .rows import require_in_memory
+from .scoring import scores_of_outputs
+from .stacking import Stack
+
+OPERATION = "training many networks together"  # what needs rows in memory, for messages
+DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
+GPU_DROP_FRACTION = 0.5  # on a GPU, a smaller stack must be captured again
+MAX_FREE_VALUES = 2**23  # a GPU takes no longer for this many input values per step than for those of one small network
+FUSED_DEVICES = ("cpu", "cuda")
+logger = logging.getLogger(__name__)
+
+
+class StackStep:
+    """Takes the steps of many networks, see `Step`. Stopped networks are dropped from the stack from time to time.
+
+    Args:
+        problem: the problem, with the jobs' network.
+        jobs: the networks to train, with the same rule, width and number of epochs.
+        device: the device to train on.
+        targets: the training targets that replace those of the problem, for some of the jobs.
+
+    Attributes:
+        network: the network whose layers are used, see `Stack`.
+        stack: the networks that are trained, seed by seed.
+        job_of_row: the index of the job of each network of the stack.
+    """
+
+    meter, windows = None, None
+    is_resumable = True
+
+    def __init__(
+        self, problem: Problem, jobs: Sequence[Job], device: torch.device, targets: Mapping[Job, Targets]
+    ) -> None:
+        self.problem, self.jobs, self.device, self.recipe = problem, list(jobs), device, problem.recipe
+        self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
+        names = [task.name for task in self.tasks]
+        self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
+        seeds = list(dict.fromkeys(job.seed for job in jobs))
+        networks = [build_network(problem, names, seed, jobs[0].width).to(device) for seed in seeds]
+        origins = np.array([seeds.index(job.seed) for job in jobs])
+        self.job_of_row = self._arrange(range(len(jobs)))
+        self.stack, self._best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
+        self._recipes = [job.adapt(problem.recipe) for job in jobs]
+        self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
+        self._train_rows = require_in_memory(problem.train, OPERATION).only(names).to(device)
+        self._val_rows = require_in_memory(problem.val, OPERATION).only(names).to(device)
+        self.network, self._is_warm = self.stack.network, False
+        self._prepare()
+        self.steps = 0
+
+    @property
+    def seeds(self) -> list[int]:
+        """The different seeds of the networks in the stack, which have the same rows in the same order."""
+        return self.stack.seeds
+
+    def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
+        """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
+        by_seed: dict[int, list[int]] = {}
+        for job in jobs:
+            by_seed.setdefault(self.jobs[job].seed, []).append(job)
+        most = max(map(len, by_seed.values()))
+        return np.concatenate([np.resize(own, most) for own in by_seed.values()])
+
+    def _prepare(self) -> None:
+        """Prepares the optimizer, learning rates, losses and labels for the networks that are in the stack."""
+        recipes = [self._recipes[job] for job in self.job_of_row]
+        self._fastest = max(recipes, key=lambda recipe: recipe.lr)
+        relative = [recipe.lr / self._fastest.lr for recipe in recipes]
+        self._relative_rates = None  # for each trained parameter, a factor for each network
+        if min(relative) < 1:
+            self._relative_rates = {
+                parameter: parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
+                for parameter in self.stack.parameters.values()
+                if parameter.requires_grad
+            }
+        reason = self._why_not_captured()
+        self.optimizer = self._fastest.make_optimizer(
+            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None, capturable=reason is None
+        )
+        self._step: Callable[[Tensor], None] = self._minimize
+        if reason is None:
+            self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self._is_warm else WARM_UP_STEPS)
+            self._is_warm = True
+        elif self.device.type == "cuda":
+            logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
+        self.losses = Losses(self.tasks, self.stack.network, self._val_rows, self.trains[self.job_of_row])
+        own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
+        self.rows = LabeledRows(self._train_rows, self.losses, own)
+        self.val = LabeledRows(self._val_rows, self.losses)
+
+    def _why_not_captured(self) -> str | None:
+        """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
+        if self.device.type != "cuda":
+            return "CUDA graphs need a GPU"
+        if any(task.loss is not None for task in self.tasks):
+            return "a task has a loss of its own"
+        if not self.stack.can_seed_in_advance:
+            return "heads draw random numbers"
+        return why_not_captured(self.stack.network)
+
+    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
+        set_rate(self.optimizer, self._fastest.rate(epoch))
+        rows = torch.stack([torch.cat(list(batches)) for batches in parts]).to(self.device)
+        for batch in rows.split([len(part) for part in parts[0]], 1):
+            self.stack.network.at_step(self.steps)
+            self._step(batch)
+            self.steps += 1
+
+    def _minimize(self, rows: Tensor) -> None:
+        """Takes a step on the rows [seeds, batch size] of each seed."""
+        inputs, labels = self.rows.batch(rows[0] if len(rows) == 1 else rows, len(self.job_of_row) // len(rows))
+        self.optimizer.zero_grad()
+        with self.recipe.precision(self.device):
+            losses, _ = self.losses.means(self.losses.join(self.stack(inputs)), labels)
+        (losses * self.losses.weights).sum().backward()
+        self._update()
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        """Lets the optimizer change the weights, and shortens the step of networks with lower learning rates.
+
+        Every optimizer of a `Recipe` changes the weights by the learning rate times a value that does not depend on
+        the rate (AdamW's weight decay included), and keeps nothing that depends on it. Interpolating between the
+        weights before and after the step is therefore exact. Since the step is taken with the highest rate, rounding
+        errors are not amplified.
+        """
+        if self._relative_rates is None:
+            self.optimizer.step()
+            return
+        before = [parameter.clone() for parameter in self._relative_rates]
+        self.optimizer.step()
+        for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
+            torch.lerp(old, parameter, relative, out=parameter)
+
+    def validate(self) -> NDArray[np.float64]:
+        losses = np.full((*self.trains.shape, 3), np.nan)
+        losses[self.job_of_row] = self.val.mean_losses(
+            lambda inputs: self.losses.join(self._outputs(self.stack, inputs))
+        )
+        losses[~self.trains] = np.nan
+        return losses
+
+    def _outputs(self, stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
+        return stack.outputs_on(inputs, self.recipe.batch_size)
+
+    def keep(self, jobs: NDArray[np.intp]) -> None:
+        rows = self._rows_of(jobs)
+        self._best.copy_from(self.stack, self._to_indices(rows), self._to_indices(jobs))
+
+    def drop(self, running: NDArray[np.bool_]) -> None:
+        """Drops the jobs that have stopped, if they are enough for this to pay."""
+        kept = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
+        fraction = DROP_FRACTION
+        if self.device.type == "cuda":
+            values = self._train_rows.inputs[:1].numel() * self.recipe.batch_size * len(self.job_of_row)
+            fraction = 1.0 if values <= MAX_FREE_VALUES else GPU_DROP_FRACTION
+        if len(kept) <= (1 - fraction) * len(self.job_of_row):
+            self._keep_only(kept)
+
+    def _keep_only(self, jobs: NDArray[np.intp]) -> None:
+        rows, old = self._to_indices(self._rows_of(jobs)), self.optimizer
+        moved = self.stack.keep_only(rows)
+        self.job_of_row = jobs
+        self._prepare()
+        for parameter, state in old.state.items():
+            self.optimizer.state[moved[parameter]] = {
+                name: value.index_select(0, rows) if value.shape == parameter.shape else value
+                for name, value in state.items()
+            }
+
+    def _rows_of(self, jobs: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Returns the first row of each job in the stack."""
+        stacked, rows = np.unique(self.job_of_row, return_index=True)
+        return np.asarray(rows[np.searchsorted(stacked, jobs)])
+
+    def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
+        return torch.from_numpy(rows).to(self.device)
+
+    def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
+        split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
+        outputs = self._outputs(self._best, split.inputs)
+        scores: list[dict[str, Score]] = [{} for _ in self.jobs]
+        for column, task in enumerate(self.tasks):
+            networks = np.flatnonzero(learned[:, column])
+            own_outputs = outputs.pop(task.name).index_select(0, self._to_indices(networks))
+            scale = self.problem.scales.get(task.name)
+            task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale) if len(networks) else []
+            for network, score in zip(networks, task_scores, strict=True):
+                scores[network][task.name] = score
+        return scores
+
+    def states(self) -> list[dict[str, Tensor]]:
+        return self._best.state_dicts([job.tasks for job in self.jobs])
+
+    def count_parameters(self) -> list[int]:
+        return [self.stack.count_parameters(job.tasks) for job in self.jobs]
+
+    def state_dict(self) -> dict[str, Any]:
+        weights = {"stack": self.stack.tensors, "best": self._best.tensors, "optimizer": self.optimizer.state_dict()}
+        return {"steps": self.steps, "job_of_row": self.job_of_row.tolist(), **weights}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self._keep_only(np.array(state["job_of_row"]))
+        with torch.no_grad():
+            for stack, tensors in ((self.stack, state["stack"]), (self._best, state["best"])):
+                for name, tensor in stack.tensors.items():
+                    tensor.copy_(tensors[name])
+        self.optimizer.load_state_dict(adapt_optimizer_state(state["optimizer"], self.optimizer))
