@@ -17,7 +17,8 @@ NAMES = {
         estimator_names make_estimator register_estimator
     """,
     "tagalong.group": """
-        Candidate Group Grouping GroupingsByBudget read_costs read_table score_grouping select_groups
+        Candidate Group GroupEvidence Grouping GroupingsByBudget group_evidence read_costs read_table score_grouping
+        select_groups
     """,
     "tagalong.learn": """
         Job Lesson MLP Problem Recipe Split StreamedRows TabM Task mix_rows mix_targets quantile_edges teach train

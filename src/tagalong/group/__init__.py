@@ -3,6 +3,8 @@
 from tagalong.tabular import TableError as TableError
 
 from .by_budget import GroupingsByBudget as GroupingsByBudget
+from .evidence import GroupEvidence as GroupEvidence
+from .evidence import group_evidence as group_evidence
 from .given_groups import score_grouping as score_grouping
 from .grouping import Group as Group
 from .grouping import Grouping as Grouping

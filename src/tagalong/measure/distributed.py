@@ -54,23 +54,14 @@ class Replicas:
         """Sums tensors over ranks, sending them as one flat message."""
         if self.alone:
             return tensors
-        flat = torch.cat([t.reshape(-1) for t in tensors])
-        self.sum_in_place(flat)
-        parts = flat.split([t.numel() for t in tensors])
+        message = torch.cat([t.reshape(-1) for t in tensors])
+        self._communicate(lambda: dist.all_reduce(message, group=self.group))
+        parts = message.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
     def sum_of_parts(self, value: Tensor) -> Tensor:
         """Sums what each rank has computed from its part of sharded parameters."""
-        if self.alone:
-            return value
-        message = value.to(self.device, copy=True)
-        self.sum_in_place(message)
-        return message.to(value.device) / self._copies
-
-    def sum_in_place(self, message: Tensor) -> None:
-        """Sums one contiguous tensor over ranks, in place."""
-        if not self.alone:
-            self._communicate(lambda: dist.all_reduce(message, group=self.group))
+        return self.sum([value.to(self.device)])[0].to(value.device) / self._copies
 
     def gather(self, item: T) -> list[T]:
         """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
@@ -184,9 +175,9 @@ def agree_on_losses(
         weights.append(weight.to(replicas.device))
         weighted_losses.append((torch.where(weight > 0, values, 0.0) * weight).to(replicas.device))
     call %= 1 << 20  # keeps squares exact
-    message = torch.cat([*weighted_losses, *weights, weights[0].new_tensor([len(problems), call, call * call])])
-    replicas.sum_in_place(message)
-    problems_everywhere, calls, squares = message[-3:].tolist()
+    flags = weights[0].new_tensor([len(problems), call, call * call])
+    *totals, flags = replicas.sum([torch.stack(weighted_losses), torch.stack(weights), flags])
+    problems_everywhere, calls, squares = flags.tolist()
     raise_closure_problems(problems)
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
@@ -194,10 +185,7 @@ def agree_on_losses(
         raise RuntimeError(f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}")
 
     agreed = []
-    total_losses, total_weights = message[:-3].view(2, len(local_losses), len(tasks))
-    for losses, weight, total_loss, total_weight in zip(
-        local_losses, weights, total_losses, total_weights, strict=True
-    ):
+    for losses, weight, total_loss, total_weight in zip(local_losses, weights, *totals, strict=True):
         # A NaN loss would make the sum of gradients NaN even with weight 0.
         weighted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
         counted = {task: loss for task, loss in losses.losses.items() if task in weighted}

@@ -45,9 +45,8 @@ class Schedule(ABC):
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
         """Restores a state returned by `state_dict`."""
-        return
 
 
 class Every(Schedule):

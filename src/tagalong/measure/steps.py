@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
-from torch.optim.adam import adam
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
@@ -150,11 +149,7 @@ class SgdRule(StepRule):
 
 
 class AdamRule(StepRule):
-    """The step of Adam or AdamW, computed by the function of `torch.optim` on copies of their state.
-
-    Without weight decay, which is added here, it does not depend on the values of the parameters, so that the function
-    can add it to `out`.
-    """
+    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay."""
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
         self._group, self._decoupled = group, decoupled
@@ -166,37 +161,41 @@ class AdamRule(StepRule):
     def add(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
-        group, decay = self._group, float(self._group["weight_decay"])
-        beta1, beta2 = map(float, group["betas"])
         ends = accumulate(g.numel() for g in gradients)
-        rows = zip(ends, indices, out, gradients, origin, strict=True)
+        rows = zip(ends, out, indices, gradients, origin, strict=True)
         for _, chunk in groupby(rows, key=lambda row: row[0] // CHUNK_SIZE):
-            _, numbers, values, grads, start = map(list, zip(*chunk, strict=True))
-            if decay and self._decoupled:
-                torch._foreach_add_(values, start, alpha=-float(group["lr"]) * decay)
-            elif decay:
-                grads = list(torch._foreach_add(grads, start, alpha=-decay if group["maximize"] else decay))
-            adam(
-                values,
-                grads,
-                self._copies("exp_avg", numbers, grads),
-                self._copies("exp_avg_sq", numbers, grads),
-                self._copies("max_exp_avg_sq", numbers, grads) if group["amsgrad"] else [],
-                [torch.tensor(self._steps.get(index, 0.0)) for index in numbers],
-                foreach=True,
-                amsgrad=group["amsgrad"],
-                beta1=beta1,
-                beta2=beta2,
-                lr=float(group["lr"]),
-                weight_decay=0.0,
-                eps=float(group["eps"]),
-                maximize=group["maximize"],
-            )
+            self._add(*map(list, list(zip(*chunk, strict=True))[1:]))
 
-    def _copies(self, name: str, indices: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
+    def _add(self, out: list[Tensor], indices: list[int], g: list[Tensor], origin: list[Tensor]) -> None:
+        group, (beta1, beta2) = self._group, map(float, self._group["betas"])
+        lr, decay = float(group["lr"]), float(group["weight_decay"])
+        counts = [self._steps.get(index, 0.0) + 1.0 for index in indices]
+        if group["maximize"]:
+            g = list(torch._foreach_neg(g))
+        if decay and not self._decoupled:
+            g = list(torch._foreach_add(g, origin, alpha=decay))
+
+        moment = list(torch._foreach_mul(g, 1.0 - beta1))
+        torch._foreach_add_(moment, self._state("exp_avg", indices, g), alpha=beta1)
+        square = list(torch._foreach_mul(g, g))
+        torch._foreach_mul_(square, 1.0 - beta2)
+        torch._foreach_add_(square, self._state("exp_avg_sq", indices, g), alpha=beta2)
+        if group["amsgrad"]:
+            torch._foreach_maximum_(square, self._state("max_exp_avg_sq", indices, g))
+
+        torch._foreach_sqrt_(square)
+        torch._foreach_div_(square, [(1.0 - beta2**count) ** 0.5 for count in counts])
+        torch._foreach_add_(square, float(group["eps"]))
+        torch._foreach_div_(moment, square)
+        torch._foreach_mul_(moment, [-lr / (1.0 - beta1**count) for count in counts])
+        if decay and self._decoupled:
+            torch._foreach_add_(out, origin, alpha=-lr * decay)
+        torch._foreach_add_(out, moment)
+
+    def _state(self, name: str, indices: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
         # Zeros for parameters that have had no gradient so far.
         rows = zip(indices, like, strict=True)
-        return [self._states[k][name].clone() if k in self._states else torch.zeros_like(g) for k, g in rows]
+        return [self._states[k][name] if k in self._states else torch.zeros_like(g) for k, g in rows]
 
 
 class CopiedOptimizer(StepRule):
