@@ -1,8 +1,9 @@
 """Puts the meter into the training loops of other libraries and prints what happens.
 
 Every case trains twice from the same seed, with and without the meter, and compares what training leaves behind bit for
-bit: weights, buffers, the optimizer's state, random states and the library's own records. A package that is not
-installed is only named.
+bit: weights, buffers, the optimizer's state, random states and the library's own records. Before each measurement, the
+affinities are also computed from copies of everything that the closure reaches, by the library's own optimizer. A
+package that is not installed is only named.
 
     python benchmarks/compatibility.py              # all packages
     python benchmarks/compatibility.py opacus       # some of them
@@ -17,23 +18,96 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import cloudpickle
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagalong import AffinityMeter
+import tagalong
 from tagalong.measure import MeasuredLoader
 
 TASKS = ("a", "b", "c")
 STEPS = 24
 
+
+class AffinityMeter(tagalong.AffinityMeter):
+    """Compares each measured step with one on copies.
+
+    Attributes:
+        difference: The largest difference between an affinity and that of the copies so far.
+    """
+
+    def __init__(self, shared: Any, optimizer: Any, **options: Any) -> None:
+        parameters = shared
+        if isinstance(shared, str):
+            named = options["model"].named_parameters()
+            parameters = [p for name, p in named if fnmatchcase(name, shared) and p.requires_grad]
+        elif isinstance(shared, nn.Module):
+            parameters = shared.parameters()
+        self._compared = list(parameters), optimizer
+        self.difference = 0.0
+        super().__init__(self._compared[0], optimizer, **options)
+
+    def __call__(self, closure: Any, held_out: Any = None) -> Any:
+        expected = affinities_of_copies(closure, *self._compared) if self.due else None
+        returned = super().__call__(closure, held_out)
+        self._compare(expected)
+        return returned
+
+    def measure_only(self, closure: Any, held_out: Any = None) -> bool:
+        expected = affinities_of_copies(closure, *self._compared) if self.due else None
+        measured = super().measure_only(closure, held_out)
+        self._compare(expected)
+        return measured
+
+    def _compare(self, expected: np.ndarray | None) -> None:
+        if expected is not None:
+            self.difference = max(self.difference, float(np.abs(self.latest().mean - expected).max()))
+
+
+def affinities_of_copies(closure: Callable[[], Any], parameters: list[Tensor], optimizer: Any) -> np.ndarray:
+    """Returns 1 - after / before [source, target], where every loss is computed on a copy of its own."""
+    wrapped = optimizer if isinstance(optimizer, list) else [optimizer]
+    plain = [getattr(o, "original_optimizer", getattr(o, "optimizer", o)) for o in wrapped]  # opacus's, accelerate's
+    saved = cloudpickle.dumps((closure, parameters, plain))
+    random_state, state_of_python = torch.get_rng_state(), random.getstate()
+
+    def losses(copied: Callable[[], Any]) -> list[Tensor]:
+        torch.set_rng_state(random_state)
+        returned = copied()
+        return list((returned[0] if isinstance(returned, tuple) else returned).values())
+
+    before = torch.stack(losses(cloudpickle.loads(saved)[0])).detach()
+    affinities = []
+    for source in range(len(before)):
+        # A step of the library's optimizer, on the gradients of the shared parameters alone.
+        copied, shared, optimizers = cloudpickle.loads(saved)
+        gradients = torch.autograd.grad(losses(copied)[source], shared, allow_unused=True)
+        for copied_optimizer in optimizers:
+            copied_optimizer.zero_grad()
+        for p, gradient in zip(shared, gradients, strict=True):
+            p.grad = gradient
+        for copied_optimizer in optimizers:
+            copied_optimizer.step()
+        # The losses after it, with the buffers and random numbers of the beginning.
+        copied, fresh, _ = cloudpickle.loads(saved)
+        for p, moved in zip(fresh, shared, strict=True):
+            p.data = moved.detach()
+        affinities.append(1 - torch.stack(losses(copied)).detach() / before)
+    torch.set_rng_state(random_state)
+    random.setstate(state_of_python)
+    return torch.stack(affinities).cpu().double().numpy()
+
+
 Trained = tuple[nn.Module, torch.optim.Optimizer, AffinityMeter | None]  # the meter is None in a run without one
 Train = Callable[[bool], Trained]  # trains with or without a meter
-Cases = Iterator[tuple[str, Train]]
+Cases = Iterator[tuple[str, list[Train]]]  # what is tried, and the trainings
 
 
 def network() -> nn.Sequential:
@@ -113,10 +187,9 @@ def libmtl() -> Cases:
         trainer.model.register_buffer("records", torch.as_tensor(trainer.model.train_loss_buffer))
         return trainer.model, trainer.optimizer, trainer.affinity_meter
 
-    for weighting in ("EW", "DWA", "GradNorm", "UW", "PCGrad"):
-        yield f"trainer, HPS, {weighting}", partial(train, weighting, "HPS")
-    for weighting in ("EW", "DWA"):
-        yield f"trainer, MMoE, {weighting}", partial(train, weighting, "MMoE")
+    weightings = ("EW", "DWA", "GradNorm", "UW", "PCGrad")
+    yield f"trainer, HPS with {', '.join(weightings)}", [partial(train, w, "HPS") for w in weightings]
+    yield "trainer, MMoE with EW, DWA", [partial(train, w, "MMoE") for w in ("EW", "DWA")]
 
 
 def peft() -> Cases:
@@ -124,12 +197,14 @@ def peft() -> Cases:
     from peft import LoraConfig, get_peft_model
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    from tagalong.integrations.transformers import AffinityTrainer
+    from tagalong.integrations import transformers as adapter
+
+    mock.patch.object(adapter, "AffinityMeter", AffinityMeter).start()
 
     def make() -> Any:
         config = GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2)
         lora = LoraConfig(r=4, target_modules=["c_attn"], lora_dropout=0.1, fan_in_fan_out=True)
-        return get_peft_model(GPT2LMHeadModel(config), lora)
+        return get_peft_model(GPT2LMHeadModel(config), lora).double()
 
     def lora_parameters(model: nn.Module) -> list[nn.Parameter]:
         return [p for name, p in model.named_parameters() if "lora_" in name]
@@ -158,12 +233,12 @@ def peft() -> Cases:
         )
         common = {"model": make(), "args": arguments, "train_dataset": data}
         lora = {"task_of": "task", "shared": lora_parameters, "meter_options": {"tasks": TASKS}}
-        trainer: Any = AffinityTrainer(**common, **lora) if measured else Trainer(**common)
+        trainer: Any = adapter.AffinityTrainer(**common, **lora) if measured else Trainer(**common)
         trainer.train()
         return trainer.model, trainer.optimizer, trainer.meter if measured else None
 
-    yield "loop, GPT-2 with LoRA", plain_loop
-    yield "Trainer, GPT-2 with LoRA, observe", hugging_face
+    yield "loop, GPT-2 with LoRA", [plain_loop]
+    yield "Trainer, GPT-2 with LoRA, observe", [hugging_face]
 
 
 def rechub() -> Cases:
@@ -189,10 +264,8 @@ def rechub() -> Cases:
         trainer.fit(loader, batches)
         return trainer.model, trainer.optimizer, meter
 
-    yield "fit, SharedBottom", partial(train, SharedBottom, (), None)
-    yield "fit, MMOE", partial(train, MMOE, (3,), None)
-    yield "fit, PLE", partial(train, PLE, (1, 1, 2), None)
-    yield "fit, MMOE, uncertainty weights", partial(train, MMOE, (3,), "uwl")
+    kinds = [(SharedBottom, (), None), (MMOE, (3,), None), (PLE, (1, 1, 2), None), (MMOE, (3,), "uwl")]
+    yield "fit, SharedBottom, MMOE, PLE, MMOE with uwl", [partial(train, *kind) for kind in kinds]
 
 
 def geometric() -> Cases:
@@ -222,13 +295,15 @@ def geometric() -> Cases:
             step(optimizer, meter, partial(losses, batch))
         return nn.ModuleList([encoder, heads]), optimizer, meter
 
-    yield "loop, GCN and GAT", train
+    yield "loop, GCN and GAT", [train]
 
 
 def lightning() -> Cases:
     from lightning.pytorch import LightningModule, Trainer
 
-    from tagalong.integrations.lightning import AffinityCallback
+    from tagalong.integrations import lightning as adapter
+
+    mock.patch.object(adapter, "AffinityMeter", AffinityMeter).start()
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -248,7 +323,7 @@ def lightning() -> Cases:
     def train(options: dict[str, Any], measured: bool) -> Trained:
         module, path = Module(), tempfile.mkdtemp() + "/affinity.json"
         module.one_task = "task_of" in options
-        callback = AffinityCallback(shared="model.0", path=path, **options)
+        callback = adapter.AffinityCallback(shared="model.0", path=path, **options)
         trainer = Trainer(
             max_epochs=1,
             accelerator="cpu",
@@ -262,9 +337,9 @@ def lightning() -> Cases:
         trainer.fit(module, torch.utils.data.DataLoader(rows(), batch_size=8))
         return module, trainer.optimizers[0], callback.meter
 
-    yield "Trainer, accumulated", partial(train, {"every": 2})
+    yield "Trainer, accumulated", [partial(train, {"every": 2})]
     observe = {"task_losses": None, "task_of": lambda batch: TASKS[int(batch[2][0])]}
-    yield "Trainer, accumulated, observe", partial(train, observe)
+    yield "Trainer, accumulated, observe", [partial(train, observe)]
 
 
 def accelerate() -> Cases:
@@ -289,8 +364,8 @@ def accelerate() -> Cases:
                 )
         return model, optimizer, meter
 
-    yield "loop, accumulated", partial(train, "lookahead")
-    yield "loop, accumulated, observe", partial(train, "streaming")
+    yield "loop, accumulated", [partial(train, "lookahead")]
+    yield "loop, accumulated, observe", [partial(train, "streaming")]
 
 
 def opacus() -> Cases:
@@ -312,8 +387,8 @@ def opacus() -> Cases:
             step(optimizer, meter, partial(losses_of, model, batch), task=batch_task(batch, estimator))
         return model, optimizer, meter
 
-    yield "loop, observe", partial(train, "streaming")
-    yield "loop", partial(train, "lookahead")
+    yield "loop, observe", [partial(train, "streaming")]
+    yield "loop", [partial(train, "lookahead")]
 
 
 PACKAGES: dict[str, Callable[[], Cases]] = {
@@ -348,8 +423,8 @@ def step(
     optimizer.zero_grad()
 
 
-def outcome(train: Train) -> str:
-    """Trains with and without a meter, and returns what came of it."""
+def outcome(train: Train) -> tuple[str, float, int]:
+    """Trains with and without a meter; returns what happened, the largest difference, and how much was measured."""
     left_behind = []
     for measured in (False, True):
         torch.manual_seed(1)
@@ -359,16 +434,15 @@ def outcome(train: Train) -> str:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 model, optimizer, meter = train(measured)
         except Exception as error:
-            sentence = str(error).strip().splitlines()[0]
-            return f"stops {'with' if measured else 'without'} a meter: {sentence} | "
+            return f"stops {'with' if measured else 'without'} a meter: {error}".splitlines()[0], np.nan, 0
         generators = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
         left_behind.append(comparable([model.state_dict(), optimizer.state_dict(), *generators]))
+    assert isinstance(meter, AffinityMeter)
     if left_behind[0] != left_behind[1]:
-        return "DIFFERS | "
-    affinity = meter.affinity()
-    if not np.isfinite(affinity.mean).all():
-        return "bit for bit | not finite"
-    return f"bit for bit | {f'{meter.observed} gradients' if meter.observed else f'{meter.measured} steps'}"
+        return "DIFFERS", meter.difference, meter.measured
+    if not np.isfinite(meter.affinity().mean).all():
+        return "bit for bit, but affinities are not finite", np.nan, meter.measured
+    return "bit for bit", np.nan if meter.observed else meter.difference, meter.measured + meter.observed
 
 
 def comparable(state: Any) -> Any:
@@ -390,15 +464,21 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
     torch.set_num_threads(1)
-    print("| package | tried | training | measured |\n|---|---|---|---|")
+    torch.set_default_dtype(torch.float64)  # so that differences are rounding errors of double precision
+    print("| package | tried | training | steps | difference |\n|---|---|---|---|---|")
     for name in sys.argv[1:] or PACKAGES:
         try:
             cases = list(PACKAGES[name]())
         except ImportError as error:
-            print(f"| {name} | | missing: {error} | |")
+            print(f"| {name} | | missing: {error} | | |")
             continue
-        for tried, train in cases:
-            print(f"| {', '.join(map(version_of, name.split('+')))} | {tried} | {outcome(train)} |", flush=True)
+        for tried, trainings in cases:
+            results = [outcome(train) for train in trainings]
+            training = "; ".join(sorted({result[0] for result in results}))
+            steps, difference = sum(result[2] for result in results), max(result[1] for result in results)
+            versions = ", ".join(map(version_of, name.split("+")))
+            shown = "" if np.isnan(difference) else f"{difference:.0e}"
+            print(f"| {versions} | {tried} | {training} | {steps} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

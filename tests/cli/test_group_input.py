@@ -141,6 +141,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --time-limit 0", ["--time-limit"]),
         ("--budget 2 --seed -1", ["--seed"]),
         ("--budget 2 --resamples -1", ["--resamples"]),
+        ("--budget 2 --resamples 10", ["--resamples"]),
         ("--budget 2 --average median", ["--average"]),
         ("--budget 2 --out best.txt", ["--out", "'best.txt'"]),
         ("--budget 2 --out folder", ["--out"]),

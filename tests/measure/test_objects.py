@@ -253,6 +253,33 @@ def test_gradients_of_samples_are_as_without_a_meter(estimator: str) -> None:
     assert train_on_samples(estimator) == train_on_samples(None)
 
 
+VIEWS: list[Callable[[Tensor], Any]] = [
+    lambda p: p.data, lambda p: p.detach()[1:], lambda p: p.detach().numpy(), lambda p: p.detach().numpy()[1:]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_shared_parameters_follow_the_steps(view: Callable[[Tensor], Any]) -> None:
+    model, losses = regression()
+    expected = measured(losses, model, 1).affinity().mean
+    views = [view(p) for p in model.encoder.parameters()]
+    np.testing.assert_array_equal(measured(lambda: losses() if views else {}, model, 1).affinity().mean, expected)
+
+
+def test_shared_parameters_may_be_plain_tensors() -> None:
+    x, head = torch.randn(8, 3), torch.randn(2, 2)
+
+    def affinity(weight: Tensor) -> np.ndarray:
+        meter = AffinityMeter([weight], lr=0.1)
+        meter(lambda: dict(zip("ab", (torch.tanh(x @ weight) @ head - 1).pow(2).mean(0), strict=True)))
+        return meter.affinity().mean
+
+    weight = torch.randn(3, 2)
+    expected = affinity(nn.Parameter(weight.clone()))
+    np.testing.assert_array_equal(affinity(weight.requires_grad_()), expected)
+    assert (expected != 0).all()
+
+
 def test_what_does_not_change_is_not_refused() -> None:
     model, losses = regression()
     unused = [iter([1]), torch.zeros(10_000), np.zeros(10_000), {1}, torch.zeros(2, requires_grad=True)]
@@ -358,23 +385,27 @@ def test_large_data_is_copied_only_in_calls_that_verify() -> None:
 
 def test_what_changes_for_the_first_time_later_skips_one_measurement() -> None:
     model, losses = regression()
-    bank, calls = torch.zeros(100_000), [0]
+    bank, calls, weight = torch.zeros(100_000), [0], model.heads["a"].weight
+    halved = weight.detach() / 2
 
     def closure() -> Losses:
         calls[0] += 1
         if calls[0] > 3:
             bank[5] += 1
+        if calls[0] == 5:
+            weight.data.mul_(0.5)
         return losses()
 
     meter = AffinityMeter(model.encoder, lr=0.1, every=1)
     for _ in range(3):
         meter(closure)
-    with pytest.warns(UserWarning, match="bank"):
-        meter(closure)
-    for _ in range(2):
-        meter(closure)
-    assert meter.measured == 5
+    for name in ("bank", "weight"):
+        with pytest.warns(UserWarning, match=name):
+            meter(closure)
+    meter(closure)
+    assert meter.measured == 4
     assert (calls, bank[5].item(), bank.sum().item()) == ([6], 3.0, 3.0)
+    assert torch.equal(weight, halved)
 
 
 @pytest.mark.parametrize("installed", [True, False])

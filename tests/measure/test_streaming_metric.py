@@ -170,6 +170,8 @@ def test_unknown_optimizers_are_refused_with_a_remedy(make: Callable[[Any], Opti
     AffinityMeter(model, make(model.parameters()), estimator="streaming", update="sgd")
     others = [SGD(model[0].parameters(), LR), make(model[2].parameters())]
     AffinityMeter(model[0], others, estimator="streaming")
+    with pytest.raises(ValueError, match="maximize=True"):
+        AffinityMeter(model, AdamW(model.parameters(), maximize=True), estimator="streaming")
 
 
 def test_an_optimizer_that_only_looks_like_adam_is_refused_when_its_state_is_seen() -> None:

@@ -99,6 +99,9 @@ def group(
     elif complete is not None and allow_single is None:
         # In a square table, larger groups have the mean over their pairs in any case.
         rules["allow_single"] = bool(np.isfinite(np.diag(table.scores.mean)).any())
+    has_noise = table.kind in ("affinity", "square") and (table.scores.has_errors or np.isnan(table.scores.mean).any())
+    if resamples and not has_noise:
+        raise InvalidInput("resamples", "requires standard errors or unmeasured pairs", str(table))
     unknown = [repr(name) for name in explain or [] if name not in (*table.tasks, "all")]
     if unknown:
         expected = f"must be one of {', '.join(map(repr, table.tasks))}, or 'all'"

@@ -42,7 +42,6 @@ class MeterHistory:
         source_counts: How often each task has been a source.
         pair_counts: How often each source has been measured together with each target.
         touched: The indices of the shared parameters that each task depends on.
-        latest: The affinities of the last reading copied from the device, by estimator.
     """
 
     def __init__(self, tasks: Sequence[str] | None, estimators: Sequence[Estimator], memory: float) -> None:
@@ -50,7 +49,6 @@ class MeterHistory:
         self.source_counts: Counter[str] = Counter()
         self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.touched: dict[str, set[int]] = {}
-        self.latest: dict[str, Floats] = {}
         self._estimators, self._memory = estimators, memory
         self._measured, self._steps_per_block = 0, 1
         self._blocks: list[Block] = []
@@ -71,10 +69,9 @@ class MeterHistory:
         """Copies pending values from the device."""
         if self._waiting is None:
             return
-        (call, reading), self._waiting, self.latest = self._waiting, None, {}
+        (call, reading), self._waiting = self._waiting, None
         values, skipped = self._read(reading)
         if not reading.overflowed():
-            self.latest = {e.name: affinities[:-1] for e, affinities in zip(self._estimators, values, strict=True)}
             finite = np.isfinite(values)
             self._last = call, self._measured, np.where(finite, values, 0.0), finite.astype(np.int32)
             self._measured += 1

@@ -24,18 +24,8 @@ from tagalong.registry import unknown_name
 
 from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
-from .closure import (
-    ClosureError,
-    ReplayableClosure,
-    raise_closure_problems,
-    returned_losses,
-)
-from .distributed import (
-    UNEVEN_BATCHES,
-    WrapperFinder,
-    agree_on_tasks,
-    is_learning_static_graph,
-)
+from .closure import ClosureError, ReplayableClosure, raise_closure_problems, returned_losses
+from .distributed import UNEVEN_BATCHES, WrapperFinder, agree_on_tasks, is_learning_static_graph
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
 from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
@@ -315,7 +305,7 @@ class AffinityMeter:
                 all of them run, but only the pairs that the schedule would choose are measured.
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
-        main, on = self._read_closures(closure, held_out)
+        main, target = self._read_closures(closure, held_out)
         if is_learning_static_graph(self._wrapper()):
             raise_closure_problems(
                 ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
@@ -326,25 +316,29 @@ class AffinityMeter:
         trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
         trial.reset()
         is_apart = isinstance(main, TaskFunctions)
-        measure = partial(trial._measure, main, on, 0, is_training=not is_apart)
+        measure = partial(trial._measure, main, target, 0, is_training=not is_apart)
         generators = ClosureState(0)  # fetching batches may draw random numbers
+        plain, measuring = [], []
         try:
             with without_caches():
-                if not is_apart:
-                    trial._schedule = Every(1)  # the first step measures all pairs
+                # The first step measures all pairs, or all that the schedule would choose if tasks have own closures.
+                trial._schedule = trial._schedule if is_apart else Every(1)
                 replayable = measure()
                 trial._schedule = copy.deepcopy(self._unused_schedule)
-                sources, targets = trial._choose_functions(main, on) if is_apart else [trial.tasks or ()] * 2
-                plain_step = (lambda: {task: main.loss(task) for task in sources[:1]}) if is_apart else main
-                plain, measuring = [], []
+                sources, targets, plain_step = trial.tasks or (), trial.tasks or (), main
+                if is_apart:
+                    sources, targets = map(tuple, trial._choose_functions(main, target))
+                    plain_step = lambda: {sources[0]: main.loss(sources[0])}  # noqa: E731
                 for _ in range(CHECK_REPEATS):
-                    plain.append(plain_step_seconds(self._setup, plain_step))
-                    replayable.restore_start()
+                    try:
+                        plain.append(plain_step_seconds(self._setup, plain_step))
+                    finally:
+                        replayable.restore_start()
                     measure()
                     measuring.append(trial._watch.seconds())
         finally:
             generators.restore(generators.start)
-        rows = len({*sources, *targets}) if on is None else len(sources) + len(targets)
+        rows = len({*sources, *targets}) if target is None else len(sources) + len(targets)
         ratio = min(measuring) / min(plain)
         return summarize(self._setup, trial._history, replayable, trial._noted.values(), rows, ratio, self._schedule)
 

@@ -5,10 +5,12 @@ The objects are found by a plain walk from the closure's variables: through attr
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sys
 import types
+from bisect import bisect_right
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -76,6 +78,9 @@ class ClosureState:
         self._waiting: deque[tuple[Any, str, int]] = deque()  # objects, their names, and how many entries to search
         self._arrays, self._copies = list[tuple[Any, str]](), list[tuple[Any, Any]]()
         self._places: list[tuple[Any, Callable[..., Any], Callable[..., Any] | None, str]] = []
+        self._parameters: list[tuple[Tensor, str]] = []  # leaves that require gradients
+        self._norms: list[Tensor] = []  # of these parameters
+        self._views: set[int] = set()  # the ids of tensors and arrays that share memory with them
         # The generators of Python and numpy are reached through their methods.
         self.add(
             [random.getstate, np.random.get_state, torch.default_generator, *torch.cuda.default_generators],
@@ -96,6 +101,9 @@ class ClosureState:
         self.truncated |= bool(self._waiting)
         self._waiting.clear()
         self._copy_arrays()
+        number = sum(map(len, self._norms))
+        if number < len(self._parameters):
+            self._norms.append(_norms_of(self._parameters[number:]))
 
     def add_module(self, module: nn.Module) -> None:
         for part in module.modules():
@@ -113,19 +121,27 @@ class ClosureState:
                     if id(value) not in known:
                         self.add(value, "a new object")
         self.end += self.start[len(self.end) :]
+        self._find_views()
         if self._verify:
             self._constants |= {
                 id(x)
                 for x, copy in self._copies
                 if x.nbytes > LARGE and x.shape == copy.shape and bool((x == copy).all())
             }
-        changes = []
+        changes: dict[str, None] = {}
         for (target, _, write, name), old, new in zip(self._places, self.start, self.end, strict=True):
             if write is None and bool(new != old):
                 self._constants.discard(id(target))
-                # ``model._modules['encoder']`` is shown as ``model.encoder``.
-                changes.append(re.sub(r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1", name))
-        return changes
+                changes[name] = None
+        if self._parameters:
+            before = torch.cat([norms.to(self._norms[0].device) for norms in self._norms])
+            moved = (_norms_of(self._parameters) != before).tolist()  # reads the device once
+            for (_, name), has_moved in zip(self._parameters, moved, strict=True):
+                if has_moved:
+                    changes[f"`{name}` (a parameter)"] = None
+        # ``model._modules['encoder']`` is shown as ``model.encoder``.
+        names = [re.sub(r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1", name) for name in changes]
+        return names if len(names) <= 5 else [*names[:4], f"{len(names) - 4} others"]
 
     def restore(self, contents: Sequence[Any]) -> None:
         for (target, _, write, _), content in zip(self._places, contents, strict=False):
@@ -200,9 +216,15 @@ class ClosureState:
         if is_lazy(tensor) or tensor.is_inference():
             self._watch(name, "a parameter of a lazy module; run the model once before measuring", tensor, is_lazy)
             return
-        if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-            self._watch(name, "a parameter", tensor, _version_and_norm if self._verify else _version)
-            self._watch(f"{name}.grad", "a gradient", tensor, lambda p: None if p.grad is None else _version(p.grad))
+        if tensor.is_leaf and tensor.requires_grad:
+            self._watch(name, "a parameter", tensor, _version)
+            self._parameters.append((tensor, name))
+            if isinstance(tensor, nn.Parameter):
+                self._watch(
+                    f"{name}.grad", "a gradient", tensor, lambda p: None if p.grad is None else _version(p.grad)
+                )
+            else:
+                self._waiting.append((tensor.grad, f"{name}.grad", 0))
         elif (
             type(tensor) in (Tensor, nn.Parameter)
             and tensor.is_leaf
@@ -228,12 +250,33 @@ class ClosureState:
             if isinstance(value, Tensor):
                 groups[value.dtype, value.device].append(value)
             else:
-                self._save(value, np.copy, np.copyto)
+                self._save(value, np.copy, lambda x, saved: None if id(x) in self._views else np.copyto(x, saved))
                 self._copies.append((value, self.start[-1]))
         for tensors in groups.values():
-            self._save(tensors, _read_tensors, _write_tensors)
+            self._save(tensors, _read_tensors, self._write_tensors)
             self._copies += zip(tensors, self.start[-1][1], strict=True)
         self._arrays = []
+
+    def _find_views(self) -> None:
+        # Views of trained parameters, such as ``p.data`` in a list, must follow the steps that are tried.
+        storages = [p.untyped_storage() for p, _ in self._parameters if p.layout == torch.strided]
+        spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
+        for value, _ in self._copies:
+            address = value.data_ptr() if isinstance(value, Tensor) else value.ctypes.data
+            at = bisect_right(spans, (address, math.inf)) - 1
+            if at >= 0 and address < sum(spans[at]):
+                self._views.add(id(value))
+
+    def _write_tensors(self, tensors: Sequence[Tensor], saved: tuple[list[Tensor], list[Tensor], Any]) -> None:
+        aliases, copies, versions = saved
+        for tensor, alias in zip(tensors, aliases, strict=True):
+            if tensor.data_ptr() != alias.data_ptr():
+                tensor.data = alias
+        own = [k for k, tensor in enumerate(tensors) if id(tensor) not in self._views]
+        if own:
+            torch._foreach_copy_([aliases[k] for k in own], [copies[k] for k in own])
+        # Otherwise, a backward pass would fail if its graph refers to a tensor that a replay has written.
+        versions.__exit__()
 
 
 @lru_cache(maxsize=4096)
@@ -295,26 +338,18 @@ def _read_tensors(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]
     return aliases, copy_tensors(aliases), _unsafe_preserve_version_counter(tuple(tensors))
 
 
-def _write_tensors(tensors: Sequence[Tensor], saved: tuple[list[Tensor], list[Tensor], Any]) -> None:
-    aliases, copies, versions = saved
-    for tensor, alias in zip(tensors, aliases, strict=True):
-        if tensor.data_ptr() != alias.data_ptr():
-            tensor.data = alias
-    torch._foreach_copy_(aliases, copies)
-    # Otherwise, a backward pass would fail if its graph refers to a tensor that a replay has written.
-    versions.__exit__()
-
-
 def _version(tensor: Tensor) -> object:
     # Changes if a tensor is written to or replaced, except through ``.data``.
     has_address = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
     return id(tensor), tensor._version, tensor.data_ptr() if has_address else 0
 
 
-def _version_and_norm(parameter: Tensor) -> object:
-    # The norm shows most writes through ``.data``.
-    values = parameter.detach().to(torch.float32 if parameter.device.type == "mps" else torch.float64)
-    return _version(parameter), torch.linalg.vector_norm(values.nan_to_num())
+def _norms_of(parameters: Sequence[tuple[Tensor, str]]) -> Tensor:
+    # They show most writes through ``.data``. NaN, which is not equal to itself, counts as 0.
+    values = [torch.view_as_real(p.detach()) if p.is_complex() else p.detach() for p, _ in parameters]
+    device = values[0].device
+    norms = torch._foreach_norm(values, dtype=torch.float32 if device.type == "mps" else torch.float64)
+    return torch.stack([norm.to(device) for norm in norms]).nan_to_num()
 
 
 def _sample(array: np.ndarray) -> bytes:

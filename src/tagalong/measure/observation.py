@@ -130,9 +130,13 @@ def inner_products(
         The quantities by name, and the gradients of the sources if all of them fit in memory at once.
     """
     # The tasks whose losses in the closure are differentiated, starting with the sources.
-    others = targets if target_gradients is None else present if "centered_inner" in needs else ()
-    tasks = list(dict.fromkeys([*moves.sources, *others]))
-    blocks = moves.gradients.blocks(len(tasks) + (0 if target_gradients is None else len(targets)), memory)
+    tasks, number_of_rows = list(moves.sources), 0
+    if target_gradients is None:
+        tasks += [task for task in targets if task not in tasks]
+    else:
+        number_of_rows = len(targets)
+        tasks += [task for task in present if task not in tasks and "centered_inner" in needs]
+    blocks = moves.gradients.blocks(number_of_rows + len(tasks), memory)
     if len(blocks) > 1 and not moves.rule.separable:
         raise InvalidInput(
             "gradient_memory",
@@ -150,42 +154,40 @@ def inner_products(
             target_rows = rows
         else:
             target_rows = [matrix[[tasks.index(task) for task in targets]] for matrix in rows]
-        if "slopes" in needs:
-            slopes = moves.slopes(indices, source_rows, target_rows, device)
-            sums["slopes"] = [slopes + sums["slopes"][0] if "slopes" in sums else slopes]
-        parameters = [moves.parameters[i] for i in indices]
-        for quantity, terms in _cosine_terms(needs, parameters, source_rows, target_rows, rows):
-            earlier = sums.get(quantity, [torch.zeros((), device=device)] * len(terms))
-            sums[quantity] = [a + b.to(device) for a, b in zip(earlier, terms, strict=True)]
+        for name, terms in _terms(moves, needs, indices, source_rows, target_rows, rows, device):
+            earlier = sums.get(name, [torch.zeros((), device=device)] * len(terms))
+            sums[name] = [a + b.to(device) for a, b in zip(earlier, terms, strict=True)]
         if len(blocks) > 1:  # frees these gradients before those of the next block are computed
             del rows, source_rows, target_rows
 
-    quantities = {}
-    for quantity, (inner, *norms) in sums.items():
-        quantities[quantity] = inner
-        if norms:
-            cosines = (_centered_cosines if quantity == "centered_inner" else _cosines)(inner, *norms)
-            quantities[quantity] = cosines[: len(moves.sources)]
-            if moves.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
-                quantities[quantity] = torch.cat([quantities[quantity], torch.zeros_like(inner[:1])])
+    quantities = {name: terms[0] for name, terms in sums.items()}
+    for name in sums.keys() - {"slopes"}:
+        compute = _centered_cosines if name == "centered_inner" else _cosines
+        quantities[name] = compute(*sums[name])[: len(moves.sources)]
+        if moves.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
+            quantities[name] = torch.cat([quantities[name], torch.zeros_like(quantities[name][:1])])
     return quantities, source_rows if len(blocks) == 1 else None
 
 
-def _cosine_terms(
+def _terms(
+    moves: SourceSteps,
     needs: frozenset[Quantity],
-    parameters: Sequence[Tensor],
+    indices: Sequence[int],
     source_rows: Sequence[Tensor],
     target_rows: Sequence[Tensor],
     centering_rows: Sequence[Tensor],
-) -> Iterator[tuple[str, tuple[Tensor, Tensor, Tensor]]]:
-    """Yields the inner products of sources and targets for each parameter, and their squared norms or Gram matrices."""
-    for p, s, t, c in zip(parameters, source_rows, target_rows, centering_rows, strict=True):
+    device: torch.device,
+) -> Iterator[tuple[str, Sequence[Tensor]]]:
+    """Yields the slopes, and for each parameter inner products with squared norms (or with Gram matrices)."""
+    if "slopes" in needs:
+        yield "slopes", [moves.slopes(indices, source_rows, target_rows, device)]
+    for index, s, t, c in zip(indices, source_rows, target_rows, centering_rows, strict=True):
         if "centered_inner" in needs:
             yield "centered_inner", (c @ t.T, c @ c.T, t @ t.T)
         if "inner" in needs:
             yield "inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
         if "kernel_inner" in needs:
-            elements = None if p.dim() > 1 else 0
+            elements = None if moves.parameters[index].dim() > 1 else 0
             s, t = s[:, :elements], t[:, :elements]
             yield "kernel_inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
 

@@ -77,8 +77,8 @@ def loss_problems(
         yield (
             f"changes {', '.join(closure.changed)}, which cannot be undone when it is replayed; do this outside the "
             "closure, with what the meter returns (a closure may return `(losses, anything)`). Fetch batches outside "
-            "the closure, modify parameters after the optimizer step, and use torch.autograd.grad inside the closure "
-            "instead of .backward()."
+            "the closure, modify parameters after the optimizer step, freeze copies of a network "
+            "(requires_grad_(False)), and use torch.autograd.grad inside the closure instead of .backward()."
         )
 
 

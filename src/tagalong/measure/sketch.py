@@ -245,12 +245,18 @@ def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tenso
 
 
 def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
-    """Checks that P is known for each optimizer that trains any of the parameters."""
+    """Checks that P is known and positive for each optimizer that trains any of the parameters."""
     shared = {id(p) for p in parameters}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            if not shared.isdisjoint(map(id, group["params"])):
-                _moment_name(optimizer, group)
+            if shared.isdisjoint(map(id, group["params"])):
+                continue
+            _moment_name(optimizer, group)
+            if group.get("maximize"):
+                raise ValueError(
+                    f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
+                    "losses decrease; minimize the negative of the objective"
+                )
 
 
 def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:

@@ -197,11 +197,9 @@ class GradientStream:
         if last is None:
             return projection
         last_projection, last_steps, last_tensors, last_writes = last
-        if last_steps != steps:
+        pairs = zip(last_tensors, gradients, strict=False)
+        if last_steps != steps or any(old is not None and (g is None or old() is not g) for old, g in pairs):
             return projection
-        for old, gradient in zip(last_tensors, gradients, strict=True):
-            if old is not None and (gradient is None or old() is not gradient):
-                return projection
         if last_writes == writes:  # no backward pass has reached the shared parameters since
             return torch.zeros_like(projection)
         return projection - last_projection.nan_to_num(0.0, 0.0, 0.0)
