@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument(
         "--nine", type=int, nargs="*", default=range(1, 10), help="budgets to compare with the usual way, on nine tasks"
     )
-    parser.add_argument("--time-limit", type=float, help="seconds per selection; no limit by default")
+    parser.add_argument("--time-limit", type=float, help="seconds per selection; by default, that of select_groups")
     parser.add_argument("--stop-after", type=float, default=20.0, help="seconds after which the usual way is stopped")
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}, numpy {np.__version__}\n")

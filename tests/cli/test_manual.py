@@ -1,6 +1,5 @@
 """The command itself: help, version, imports and output streams."""
 
-import json
 import re
 from pathlib import Path
 from typing import get_args
@@ -73,14 +72,6 @@ def test_without_a_command_it_shows_the_help(tagalong: Terminal) -> None:
 def test_unknown_commands_are_rejected(tagalong: Terminal) -> None:
     assert "did you mean 'group'" in tagalong.error_of("grup")
     assert tagalong.error_of("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
-
-
-def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(TABLE)
-    out, err = process("group", str(path), "--budget", "1", "--json").communicate()
-    assert json.loads(out)["value"] == 2
-    assert err == ""
 
 
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:

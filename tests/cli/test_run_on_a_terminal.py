@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from terminal import environment
+from terminal import Terminal, environment
 
 pytestmark = pytest.mark.slow
 
@@ -53,9 +53,9 @@ def test_a_terminal_shows_progress_bars_and_lines_that_fit(folder: Path) -> None
     assert "runs/table/report.html" in lines[-3]
 
 
-def test_a_file_gets_no_control_characters_and_no_bars(folder: Path) -> None:
-    command = [sys.executable, "-m", "tagalong", *RUN]
-    done = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=True)
-    assert all(sign.isprintable() or sign == "\n" for sign in done.stdout + done.stderr)
-    assert "━" not in done.stdout + done.stderr
-    assert "all tasks together: " in done.stderr
+def test_a_file_gets_no_control_characters_and_no_bars(tagalong: Terminal, folder: Path) -> None:
+    status, out, err = tagalong(*RUN)
+    assert status == 0
+    assert all(sign.isprintable() or sign == "\n" for sign in out + err)
+    assert "━" not in out + err
+    assert "all tasks together: " in err

@@ -223,7 +223,7 @@ CASES: dict[str, dict[str, Any]] = {
 SAME: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"only {name}": ("plain", {"estimator": (name,)}) for name in ALL_ESTIMATORS},
     **{
-        f"{form}, {case}": (case, {"form": form, "estimator": ESTIMATORS})
+        f"{form}, {case}": (case, {"form": form, "estimator": ALL_ESTIMATORS})
         for case in ("plain", "held out")
         for form in ("one closure per task", "measure only", "losses and more", "pairs", "meter.backward")
     },

@@ -125,13 +125,21 @@ def test_a_stopped_solve_returns_the_best_found_with_its_bound(solver: Any, n: i
     assert grouping.status == "optimal" or solver == "search"
 
 
-def test_a_time_limit_returns_the_best_found_with_its_bound() -> None:
+@pytest.mark.parametrize("limit", [None, 1e-6])
+def test_a_time_limit_returns_the_best_found_with_its_bound(
+    limit: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     matrix = random_matrix(18, 0)
-    quick = select_groups(matrix, 4, time_limit=1e-6)
+    best = select_groups(matrix, 4, solver="search")
+    monkeypatch.setattr("tagalong.group.solvers.DEFAULT_SECONDS", 0.2)
+    monkeypatch.setattr("tagalong.group.problem.SECONDS_BETWEEN_REPORTS", 0.0)
+    caplog.set_level("INFO")
+    quick = select_groups(matrix, 4, time_limit=limit)
     assert_valid(quick, 18)
     assert quick.status == "feasible"
-    assert quick.bound >= select_groups(matrix, 4, solver="search").value
+    assert quick.bound >= best.value
     assert quick.value == pytest.approx(score_of(matrix, quick))
+    assert bool(caplog.records) == (limit is None)  # progress is logged
 
 
 def test_stopping_also_ends_the_resamples() -> None:

@@ -1,5 +1,6 @@
 """The losses of all tasks and networks at once equal those of each task and network by itself."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from batched_problems import MIXED, MLP_WITH_DROPOUT, make_problem
-from learn_small import TASKS, small_problem
 from torch import Tensor
 
 from tagalong.learn import (
@@ -119,15 +119,17 @@ def test_every_seed_has_its_own_rows_and_every_network_its_own_targets() -> None
             torch.testing.assert_close(means[number, place], mean_loss(task, outputs[number][task.name], target))
 
 
-def test_joined_heads_remain_parts_of_the_network() -> None:
-    problem = small_problem()
-    network = build_network(problem, TASKS, 0)
+@pytest.mark.parametrize("members", [0, 3])
+def test_joined_heads_remain_parts_of_the_network(members: int) -> None:
+    network = build_network(problem_of(KINDS, 0.0, members), [task.name for task in KINDS], 0)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    joined = join_layers(list(network.heads))
-    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    joined = copy.deepcopy(network.heads[0])
+    join_layers(network.heads, joined, -1 if members else 0)
+    features = network.encode(torch.randn(4, 6, dtype=torch.float64))
+    outputs = torch.cat([head(features) for head in network.heads], 1)
+    torch.testing.assert_close(joined(features), outputs)
     with torch.no_grad():
-        joined.weight.add_(1)
-    assert all(torch.equal(head.weight, before[f"heads.{k}.weight"] + 1) for k, head in enumerate(network.heads))
+        joined.bias.add_(1)
+    assert all(torch.equal(head.bias, before[f"heads.{k}.bias"] + 1) for k, head in enumerate(network.heads))
     network.load_state_dict(before)
-    expected = torch.cat([before[f"heads.{k}.weight"] for k in range(len(TASKS))])
-    assert torch.equal(joined.weight, expected)
+    torch.testing.assert_close(joined(features), outputs)

@@ -1,18 +1,15 @@
 """Every experiment at small size on drawn faces, and the rules by which claims are judged."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Recipe, train
-from tagalong.study import Chunk, NetworkResult
-from tagalong.study.executors import Advance, Serial
+from tagalong.learn import train
 from tagalong_paper import EXPERIMENTS, ExperimentSetup, PublishedMatrix, Report, Value, run_experiment
 from tagalong_paper.experiments import (
     frequency,
@@ -49,30 +46,6 @@ def test_a_second_run_trains_nothing_and_gives_the_same_report(
 ) -> None:
     first = report(name).to_document()
     assert run_experiment(name, replace(setup, progress=NothingToTrain())).to_document() == first
-
-
-class RecordingExecutor(Serial):
-    """Records the recipes of each request."""
-
-    def __init__(self) -> None:
-        self.requests: list[list[Recipe | None]] = []
-
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        self.requests.append([chunk.recipe for chunk in chunks])
-        yield from super().map(chunks, advance)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "settings"), [("tune", 18 + 1), ("hyperparameters", 3)])
-def test_settings_are_trained_side_by_side(setup: ExperimentSetup, tmp_path: Path, name: str, settings: int) -> None:
-    recording = RecordingExecutor()
-    brief = replace(setup.problem, recipe=replace(setup.problem.recipe, epochs=1))
-    run_experiment(
-        name,
-        replace(setup, problem=brief, tasks=brief.names[:3], seeds=(0,), out=tmp_path / "out", executor=recording),
-    )
-    (request,) = recording.requests
-    assert len(set(request)) == settings
 
 
 @pytest.mark.slow

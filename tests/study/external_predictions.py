@@ -69,13 +69,12 @@ def expected_losses(members: Sequence[Mapping[str, np.ndarray]], part: str) -> d
     return losses
 
 
-def tell_all(study: ExternalStudy, limit: int = 10_000, logits: bool = False) -> int:
+def tell_all(study: ExternalStudy, limit: int = 10_000) -> int:
     """Tells the predictions of pending networks, at most `limit`, and returns their number."""
-    predict = logits_of if logits else predictions_of
     for told in range(limit):
         if (network := study.ask()) is None:
             return told
-        study.tell(*network, val=predict(*network, "val"), test=predict(*network, "test"), steps=10)
+        study.tell(*network, val=predictions_of(*network, "val"), test=predictions_of(*network, "test"), steps=10)
     return limit
 
 

@@ -94,15 +94,6 @@ def test_text_log_and_page_mark_what_diverged(study: Results) -> None:
     assert "NaN" not in page
 
 
-def test_auto_counts_diverged_networks_and_never_chooses_them(study: Results) -> None:
-    log, trainings = study.settings["decisions"]["auto"], study.search_log.trainings
-    diverged = [one for one in trainings if one.diverged]
-    assert {one.tasks for one in diverged} <= set(DIVERGING)
-    assert len({one.tasks for one in diverged}) == len(diverged) > 0, "one divergence is enough to know"
-    assert all(one.change is None for one in diverged)
-    assert log["spent"] == pytest.approx(log["measuring"] + len(trainings))
-
-
 def test_a_grouping_that_diverges_with_one_seed_is_not_a_candidate(tmp_path: Path) -> None:
     """The results of the remaining seeds alone would be biased."""
     problem = diverging_problem(share=0.5)

@@ -16,12 +16,12 @@ pytestmark = pytest.mark.slow
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
 
-def train_with(executor, path, problem, jobs=JOBS):
+def train_with(executor, path, problem):
     with (
         Store(path) as store,
         TrainingRunner(problem, store, executor=executor, partial=path.parent / "partial") as runner,
     ):
-        return {job: (row.val, row.test, row.steps) for job, row in runner.networks(jobs).items()}
+        return {job: (row.val, row.test, row.steps) for job, row in runner.networks(JOBS).items()}
 
 
 def with_lambda():
@@ -31,11 +31,26 @@ def with_lambda():
     return replace(problem, tasks=(problem.tasks[0], own))
 
 
-def test_worker_processes_train_the_same_networks_as_the_serial_executor(tmp_path):
+class RecordsBlockedSignals(MLP):
+    """Records whether the process that makes an encoder was started with SIGINT blocked."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(4, hidden=(5,))
+        self.mark, self.home = mark, os.getpid()
+
+    def __call__(self, width: float = 1.0):
+        if os.getpid() != self.home:
+            self.mark.write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        return super().__call__(width)
+
+
+def test_worker_processes_train_the_same_networks_as_the_serial_executor_and_block_ctrl_c(tmp_path):
     pytest.importorskip("cloudpickle")
-    problem = with_lambda()
+    problem = replace(with_lambda(), encoder=RecordsBlockedSignals(tmp_path / "mark"))
     here = train_with(Serial(), tmp_path / "here.sqlite", problem)
     there = train_with(make_executor("processes:2"), tmp_path / "there.sqlite", problem)
+    assert (tmp_path / "mark").read_text() == "True"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert there.keys() == here.keys()
     for job, (val, test, steps) in here.items():
         assert there[job][2] == steps
@@ -65,27 +80,6 @@ def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     with pytest.raises(RuntimeError, match="a worker process died"):
         train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem)
     assert train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem) == expected
-
-
-class RecordsBlockedSignals(MLP):
-    """Records whether the process that makes an encoder was started with SIGINT blocked."""
-
-    def __init__(self, mark: Path) -> None:
-        super().__init__(4, hidden=(5,))
-        self.mark, self.home = mark, os.getpid()
-
-    def __call__(self, width: float = 1.0):
-        if os.getpid() != self.home:
-            self.mark.write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
-        return super().__call__(width)
-
-
-def test_worker_processes_block_ctrl_c_from_the_start_and_the_main_process_does_not(tmp_path):
-    pytest.importorskip("cloudpickle")
-    problem = replace(small_problem("ab"), encoder=RecordsBlockedSignals(tmp_path / "mark"))
-    train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:1])
-    assert (tmp_path / "mark").read_text() == "True"
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 @pytest.mark.filterwarnings("ignore")  # from Ray itself

@@ -28,9 +28,9 @@ from tagalong.study.members import member_seed, serving_network
 METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
 
 
-def planned_study(out: Path | None = None, *, logits: bool = False, seeds: int = 2) -> ExternalStudy:
-    study = ExternalStudy(TASKS, out, targets=TARGETS, logits=logits)
-    study.plan(methods=METHODS, budgets=[2, 3], seeds=seeds, options=OPTIONS)
+def planned_study(out: Path | None = None) -> ExternalStudy:
+    study = ExternalStudy(TASKS, out, targets=TARGETS)
+    study.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)
     return study
 
 
@@ -80,13 +80,6 @@ def test_errors_rows_and_noise_are_known(results: Results) -> None:
     assert set(results.noise) == {("stl", None), *((m, k) for m in ("ensemble", "best-of") for k in (2, 3))}
     assert results.problem.rows == ROWS
     assert results.verdict().unlearnt == ()
-
-
-def test_logits_give_the_losses_of_probabilities(results: Results) -> None:
-    study = planned_study(logits=True)
-    tell_all(study, logits=True)
-    for key, found in losses(study.results()).items():
-        assert found == pytest.approx(losses(results)[key], rel=1e-12)
 
 
 def test_a_study_that_is_continued_gives_identical_results(results: Results, tmp_path: Path) -> None:

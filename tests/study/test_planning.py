@@ -64,21 +64,6 @@ def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, method
     )
 
 
-def test_tables_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
-    path = filled_plan(tmp_path)
-    expected, text = verdict_from_csv(path).verdict(), path.read_text()
-    for content in (text.replace(",", ";").replace(".", ",").encode("utf-8-sig"), f"\n\n{text}".encode("utf-16")):
-        path.write_bytes(content)
-        assert verdict_from_csv(path).verdict() == expected
-
-
-def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
-    header, first, *lines = make_plan(("stl", "tag", "hoa")).to_csv(tmp_path / "plan.csv").read_text().split("\n")
-    assert header == "network,seed,task,serves,decides,val_loss,test_loss,val_error,test_error"
-    assert first == "a+b+c+d,0,a,mtl,,,,,"
-    assert {"a+b,0,a,tag:2 tag:3,hoa:2 hoa:3,,,,", "a,2,a,stl,hoa:2 hoa:3,,,,"} <= set(lines)
-
-
 def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missing required values: val_loss of a.* and 16 more"):
         verdict_from_csv(make_plan(seeds=1).to_csv(tmp_path / "plan.csv"))

@@ -92,19 +92,6 @@ def test_a_plan_filled_in_gives_the_results_of_ask_and_tell(
     assert results.problem.kinds == {"age": "regression", "ill": "binary", "kind": "multiclass"}
 
 
-def test_a_plan_lists_copies_with_their_seeds(tmp_path: Path) -> None:
-    planned = plan(AFFINITY, [2, 3], ["tag", "ensemble"], 1)
-    lines = read_lines(planned.to_csv(tmp_path / "plan.csv"))
-    found = {(int(line["seed"]), line["copy"], line["serves"]) for line in lines if line["network"] == "age+ill+kind"}
-    assert found == {
-        (0, "0", "mtl ensemble:2 ensemble:3"),
-        (member_seed(0, 1), "1", "ensemble:2 ensemble:3"),
-        (member_seed(0, 2), "2", "ensemble:3"),
-    }
-    assert planned.copies == {member_seed(0, copy): (0, copy) for copy in (1, 2)}
-    assert "copy" not in plan(AFFINITY, [2], ["tag"], 1).to_csv(tmp_path / "tag.csv").read_text()
-
-
 def test_a_network_that_diverged_needs_no_predictions(tmp_path: Path) -> None:
     path = fill_in(tmp_path, write_npz, "npz")
     lines = read_lines(path)

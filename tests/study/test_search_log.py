@@ -1,14 +1,11 @@
 """The log of `auto`: its text, and what happens to a log that was edited by hand."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from verdict_records import results, together
 
-from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.study import Results, SearchLog
+from tagalong.study import SearchLog
 
 
 def trained(kind: str | None, tasks: str, seed: int, *, effort: float = 1.0, **more: Any) -> dict:
@@ -95,17 +92,6 @@ def test_the_log_of_a_search_without_students_has_no_teachers_and_no_alternative
     document["steps"][1]["trained"] = []
     found = SearchLog(document)
     assert (found.teachers, found.students, found.teaching, found.alternatives) == ((), {}, "", {2: {}})
-
-
-def test_results_with_an_edited_log_are_rejected(tmp_path: Path) -> None:
-    edited = log()
-    del edited["steps"][1]["trained"][0]["mix"]
-    for document in (log(), edited):
-        path = results(together(), settings={"decisions": {"auto": document}}).save(tmp_path)
-        if document != edited:
-            assert Results.load(path).search_log is not None
-    with pytest.raises(InvalidInput, match=f"{path} is damaged.*mix"):
-        Results.load(path)
 
 
 def test_networks_with_losses_of_zero_have_no_change() -> None:

@@ -90,9 +90,7 @@ def _print_version(requested: bool) -> None:
 def _tagalong(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Show the version and exit.", callback=_print_version, is_eager=True
-        ),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
@@ -132,14 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tagalong ...
         True
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
     if COMPLETION_VARIABLE in os.environ:
         logging.disable()  # warnings would show up in the line being typed
     try:
         with print_damage():
-            status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
+            status = typer.main.get_command(app).main(words or ["--help"], prog_name="tagalong", standalone_mode=False)
         status = status if isinstance(status, int) else 0
         _flush_output(status)
         return status

@@ -126,13 +126,13 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
         >>> parse_pairs("age=regression, ill=binary", "kinds")
         {'age': 'regression', 'ill': 'binary'}
     """
-    found = {}
+    pairs = {}
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
             raise InvalidInput(option, "must be comma-separated NAME=VALUE pairs", repr(part))
-        found[name.strip()] = word.strip()
-    return found
+        pairs[name.strip()] = word.strip()
+    return pairs
 
 
 def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
@@ -142,22 +142,22 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
         >>> parse_options(["rows=8000", "size=full"], "with")
         {'rows': 8000, 'size': 'full'}
     """
-    found = {}
+    options = {}
     for text in texts:
         name, sign, word = (part.strip() for part in text.partition("="))
         if not sign or not name:
             raise InvalidInput(option, "must have the form NAME=VALUE", repr(text))
-        found[name] = parse_value(word)
-    return found
+        options[name] = parse_value(word)
+    return options
 
 
-def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
+def parse_problem_options(texts: Sequence[str], *own_options: str) -> dict[str, Any]:
     """Parses problem options, rejecting settings that have their own command-line option."""
-    found = parse_options(texts, "with")
-    for name in (name for name in found if name in options):
+    options = parse_options(texts, "with")
+    for name in (name for name in options if name in own_options):
         hint = f"use `{name}` instead"
         raise InvalidInput("with", "cannot be used for settings that have their own option", repr(name), hint)
-    return found
+    return options
 
 
 def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -167,14 +167,14 @@ def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         >>> parse_method_options(["tag.every=1", "tag.update=optimizer"])
         {'tag': {'every': 1, 'update': 'optimizer'}}
     """
-    found: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for text in texts:
         path, sign, word = text.partition("=")
         method, dot, option = path.strip().rpartition(".")
         if not sign or not dot or not method or not option:
             raise InvalidInput("set", "must have the form METHOD.OPTION=VALUE, e.g. tag.every=1", repr(text))
-        found.setdefault(method, {})[option] = parse_value(word.strip())
-    return found
+        options.setdefault(method, {})[option] = parse_value(word.strip())
+    return options
 
 
 def parse_budgets(text: str, tasks: int) -> list[int]:
@@ -205,7 +205,7 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
         >>> parse_weights(["age=2,ill=0.5"])
         {'age': 2, 'ill': 0.5}
     """
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in (part for text in texts for part in parse_names(text)):
         name, sign, value = part.rpartition("=")
         try:
@@ -216,19 +216,19 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
             raise InvalidInput(
                 "weights", "must be comma-separated TASK=WEIGHT pairs (e.g. age=2,income=0.5)", repr(part)
             )
-        if name.strip() in found:
+        if name.strip() in weights:
             raise InvalidInput("weights", "must name each task only once", f"{name.strip()!r} twice")
-        found[name.strip()] = weight
-    return found or None
+        weights[name.strip()] = weight
+    return weights or None
 
 
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     """Parses the values of a repeatable link option, one link per value."""
-    found = [tuple(parse_names(text)) for text in texts]
-    short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
+    links = [tuple(parse_names(text)) for text in texts]
+    short = [text for text, link in zip(texts, links, strict=True) if len(set(link)) < 2]
     if short:
         raise InvalidInput(option, "must list two or more names (e.g. age,income)", repr(short[0]))
-    return found
+    return links
 
 
 def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
@@ -295,22 +295,22 @@ def load_input(
         problem: the options that apply to named problems.
         progress: an object that receives progress updates.
     """
-    given = {name: option for name, option in table.items() if option not in (None, [], {})}
-    chosen = {name: option for name, option in problem.items() if option is not None}
-    if is_table(source) or (given and not _is_problem(source)):
-        _reject_options(chosen, "named problems", source)
-        if "targets" not in given:
+    table_options = {name: option for name, option in table.items() if option not in (None, [], {})}
+    problem_options = {name: option for name, option in problem.items() if option is not None}
+    if is_table(source) or (table_options and not _is_problem(source)):
+        _reject_options(problem_options, "named problems", source)
+        if "targets" not in table_options:
             raise InvalidInput(
                 "targets", f"must name the columns of {source} to predict", hint="for example `targets=age,income`"
             )
         from tagalong.learn import Problem
 
         with spinner(f"reading {source}", quiet=progress is None):
-            return Problem.from_table(source, given.pop("targets"), **given)
-    _reject_options(given, "tables", source)
+            return Problem.from_table(source, table_options.pop("targets"), **table_options)
+    _reject_options(table_options, "tables", source)
     from tagalong.problems import load_problem
 
-    return load_problem(source, **{**chosen, "progress": progress})
+    return load_problem(source, **{**problem_options, "progress": progress})
 
 
 def is_table(source: str) -> bool:
@@ -325,15 +325,16 @@ def _is_problem(source: str) -> bool:
     return source in problem_names()
 
 
-def _reject_options(given: dict[str, Any], purpose: str, source: str) -> None:
-    if given:
-        options = ", ".join(f"`{name}`" for name in given)
-        raise InvalidInput(options, f"can only be used with {purpose}", repr(source))
+def _reject_options(options: dict[str, Any], purpose: str, source: str) -> None:
+    if options:
+        names = ", ".join(f"`{name}`" for name in options)
+        raise InvalidInput(names, f"can only be used with {purpose}", repr(source))
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     """Returns the problem with the given changes to its recipe."""
-    known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
+    known = sorted(setting.name for setting in fields(problem.recipe))
+    changed = parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:
         raise InvalidInput("recipe", f"must contain only known settings ({', '.join(known)})", ", ".join(unknown))

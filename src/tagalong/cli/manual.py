@@ -63,10 +63,10 @@ def split_examples(text: str) -> tuple[str, Examples]:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
         ('Rolls a die.', [('tagalong roll 6', 'as usual')])
     """
-    found = EXAMPLES_PATTERN.search(text)
-    if found is None:
+    examples = EXAMPLES_PATTERN.search(text)
+    if examples is None:
         return text, []
-    return text[: found.start()], EXAMPLE_PATTERN.findall(found[1])
+    return text[: examples.start()], EXAMPLE_PATTERN.findall(examples[1])
 
 
 def show_examples(command: Any) -> None:

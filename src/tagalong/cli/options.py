@@ -230,7 +230,6 @@ SameTeachersOption = Annotated[
     make_option(
         COMPARISON,
         "--same-teachers",
-        metavar="",
         text="With --confirm, do not retrain the networks that teach others.",
     ),
 ]
@@ -270,7 +269,7 @@ DeviceOption = _text_option(
 OutOption = Annotated[
     Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The output folder of the run.")
 ]
-JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print only JSON.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", text="Print only JSON.")]
 QuietOption = Annotated[
-    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the answer, without tables or progress.")
+    bool, make_option(OUTPUT, "--quiet", "-q", text="Print only the answer, without tables or progress.")
 ]

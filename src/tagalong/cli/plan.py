@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tagalong.affinity import Affinity
     from tagalong.study import Results, TrainingPlan
 
+DEFAULT_BUDGETS = (2, 3)
 Files = Annotated[
     list[Path],
     typer.Argument(
@@ -64,14 +65,16 @@ def plan(
         raise InvalidInput("out", "must end in .csv", repr(str(out)))
     affinities = [_read_affinity(file, axis.value) for file in files]
     tasks = len(affinities[0].tasks)
-    wanted = [2, 3] if budgets is None else parse_budgets(budgets, tasks)
-    usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
-    chosen = None if methods is None else parse_methods(methods)
+    if budgets is None:
+        sizes = [budget for budget in DEFAULT_BUDGETS if budget <= tasks]
+    else:
+        sizes = parse_budgets(budgets, tasks)
+    names = None if methods is None else parse_methods(methods)
     with name_arguments(scores=", ".join(map(str, files))):
-        planned = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
+        planned = make_plan(affinities, sizes, names, 3 if seeds is None else seeds)
     path = planned.to_csv(out or Path("plan.csv"))
     if json:
-        networks = [_network_document(planned, tasks, seed) for tasks, seed in planned.networks]
+        networks = [_network_document(planned, *network) for network in planned.networks]
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:

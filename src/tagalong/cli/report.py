@@ -12,7 +12,7 @@ from . import options
 from .terminal import print_line, print_text, screen, spinner
 
 OpenOption = Annotated[
-    bool, typer.Option("--open", metavar="", help="Open the report in a browser.", rich_help_panel=options.OUTPUT)
+    bool, typer.Option("--open", help="Open the report in a browser.", rich_help_panel=options.OUTPUT)
 ]
 PageOption = Annotated[
     Path | None,
@@ -46,10 +46,10 @@ def _write_page(run: Path, out: Path | None, silent: bool) -> Path:
     from tagalong.report import write_report
     from tagalong.study import read_run
 
-    found = read_run(run)
+    finished = read_run(run)
     try:
         with spinner("writing the report", silent):
-            return write_report(found, out)
+            return write_report(finished, out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {run} is unchanged, run the same command to write the report") from None
 

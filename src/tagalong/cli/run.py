@@ -153,7 +153,7 @@ def compare(
     json: bool = False,
     quiet: bool = False,
     about: str | None = None,
-    **wanted: Any,
+    **request: Any,
 ) -> None:
     """Runs a study and shows its results.
 
@@ -165,18 +165,18 @@ def compare(
         settings: the options of methods.
         json: whether to print the results as JSON.
         quiet: whether to print only the verdict.
-        about: what the problem is. If given, an overview is shown instead of all labels and methods.
-        **wanted: the other arguments of `Study.run`.
+        about: what the problem is, for demos, which show an overview instead of all labels and methods.
+        **request: the other arguments of `Study.run`.
     """
     from tagalong.study import Study
 
     silent = json or quiet
-    if wanted["seeds"] < 1:
-        raise InvalidInput("seeds", "must be a positive integer", str(wanted["seeds"]))
-    wanted |= {"options": settings or None}
+    if request["seeds"] < 1:
+        raise InvalidInput("seeds", "must be a positive integer", str(request["seeds"]))
+    request |= {"options": settings or None}
     try:
         with name_arguments(**OPTION_SPELLINGS):
-            Study(problem, out, executor=executor, device=device).check(**wanted)
+            Study(problem, out, executor=executor, device=device).check(**request)
         if silent:
             show_warnings(screen(stderr=True), _data_warnings(problem))
         elif about is None:
@@ -185,7 +185,7 @@ def compare(
             introduce(problem, about)
         with name_arguments(**OPTION_SPELLINGS), show_progress(silent) as progress:
             study = Study(problem, out, executor=executor, device=device, progress=progress)
-            results = study.run(**wanted)
+            results = study.run(**request)
     except KeyboardInterrupt:
         raise resumable(out) from None
     if json:
@@ -293,7 +293,6 @@ FastOption = Annotated[
     bool,
     typer.Option(
         "--fast",
-        metavar="",
         help="Use five tasks, and train less; takes less than a minute on the health survey.",
         show_default=False,
     ),
@@ -302,7 +301,6 @@ AllOption = Annotated[
     bool,
     typer.Option(
         "--all",
-        metavar="",
         help="Compare more methods, and show every method and task instead of an overview.",
         show_default=False,
     ),
@@ -374,21 +372,21 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
     """
     from tagalong.problems import known_problems
 
-    known = known_problems()
+    problems = known_problems()
     if json:
-        listed = [
-            {"name": one.name, "description": one.description, "tasks": one.tasks, "available": one.available}
-            for one in known
+        documents = [
+            {"name": spec.name, "description": spec.description, "tasks": spec.tasks, "available": spec.available}
+            for spec in problems
         ]
-        print(dumps({"problems": listed}, indent=1))
+        print(dumps({"problems": documents}, indent=1))
         return
     if quiet:
-        for one in known:
-            print_text(one.name)
+        for spec in problems:
+            print_text(spec.name)
         return
     console, shown = screen(), TextTable("problem", "tasks", "what it is", "size", numbers=("tasks",))
-    for one in known:
-        needs = "" if one.available else f" (needs pip install '{one.install}')"
-        shown.add_row(one.name, str(one.tasks or ""), printable(one.description) + needs, one.size)
+    for spec in problems:
+        needs = "" if spec.available else f" (needs pip install '{spec.install}')"
+        shown.add_row(spec.name, str(spec.tasks or ""), printable(spec.description) + needs, spec.size)
     print_table(console, shown)
     print_line(console, "or use your own table: tagalong run TABLE.csv --targets A,B,C")

@@ -96,9 +96,18 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    logger = logging.getLogger("tagalong.group")  # solvers log their progress
+    handler = logging.Handler(logging.INFO)
     with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task(printable(what), total=None)
-        yield
+        task = bar.add_task(printable(what), total=None)
+        handler.emit = lambda record: bar.update(task, description=record.getMessage())  # type: ignore[method-assign]
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ only the promising ones if there are too many to list.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from .scores import Scores
 from .solvers import can_solve_exactly, solve_search
 
 MAX_COMPLETE_PROGRAM = 10  # tasks for which an integer program can consider all groups
+POOL_SECONDS = 5.0  # for these searches
 POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # budgets of the searches for promising groups
 
 
@@ -143,7 +145,8 @@ def _promising_groups(problem: SelectionProblem, forbidden: Bools) -> Bools:
             if not group[task] and not forbidden[task, group].any():
                 group[task] = True
                 groups.append(group.copy())
-    for solution in solve_search(problem, [k for k in POOL_BUDGETS if k <= n], Limits(kicks=5)):
+    budgets = [budget for budget in POOL_BUDGETS if budget <= n]
+    for solution in solve_search(problem, budgets, Limits(time.monotonic() + POOL_SECONDS, kicks=5)):
         for choice in () if solution is None else solution.choices:
             trained = list(choice.trains)
             while trained:

@@ -95,10 +95,9 @@ class SelectionRequest:
         if isinstance(self.cost, Mapping):
             return float(self._listed_costs.get(group, self._listed_costs.get(len(group), math.nan)))
         cost = self.cost(group) if callable(self.cost) else self.cost
-        number = np.asarray(cost)
-        if number.dtype.kind not in "iuf" or number.size != 1 or not 0 < number.item() < math.inf:
+        if not is_positive(cost):
             raise InvalidInput("cost", f"must return a positive number for {group_name(group)}", short(cost))
-        return float(number.item())
+        return float(cost)
 
     @cached_property
     def _listed_costs(self) -> dict[Any, float]:
@@ -108,30 +107,25 @@ class SelectionRequest:
 
     def check(self, scores: Scores) -> None:
         """Raises an error if an option is invalid."""
-        if self.objective not in get_args(Objective):
-            raise InvalidInput("objective", "must be 'max' or 'min'", short(self.objective))
-        if self.solver not in get_args(SolverName):
-            expected = f"must be one of {', '.join(map(repr, get_args(SolverName)))}"
-            raise InvalidInput("solver", expected, short(self.solver))
-        if self.max_size is not None and not is_positive_integer(self.max_size):
-            raise InvalidInput("max_size", "must be a positive integer", short(self.max_size))
-        for name in ("time_limit", "max_cost", "max_total_cost"):
-            value = getattr(self, name)
-            if value is not None and not is_positive(value):
-                raise InvalidInput(name, "must be a positive number", short(value))
-        if not is_integer(self.seed, minimum=0):
-            raise InvalidInput("seed", "must be a non-negative integer", short(self.seed))
-        if self.resamples is not None and not is_integer(self.resamples, minimum=0):
-            raise InvalidInput("resamples", "must be a non-negative integer", short(self.resamples))
-        most = max_resamples(len(scores.tasks))
-        if (self.resamples or 0) > most:
-            raise InvalidInput("resamples", f"must be at most {most:,}", short(self.resamples))
-        if self.stop is not None and not callable(self.stop):
-            raise InvalidInput("stop", "must be a callable that returns True or False", short(self.stop))
+        solvers, most = get_args(SolverName), max_resamples(len(scores.tasks))
+        resamples = self.resamples is None or (is_integer(self.resamples, minimum=0) and self.resamples <= most)
+        requirements = (
+            ("objective", self.objective in get_args(Objective), "must be 'max' or 'min'"),
+            ("solver", self.solver in solvers, f"must be one of {', '.join(map(repr, solvers))}"),
+            ("max_size", self.max_size is None or is_positive_integer(self.max_size), "must be a positive integer"),
+            ("time_limit", self.time_limit is None or is_positive(self.time_limit), "must be a positive number"),
+            ("max_cost", self.max_cost is None or is_positive(self.max_cost), "must be a positive number"),
+            ("max_total_cost", self.max_total_cost is None or is_positive(self.max_total_cost), "must be positive"),
+            ("seed", is_integer(self.seed, minimum=0), "must be a non-negative integer"),
+            ("resamples", resamples, f"must be an integer from 0 to {most:,}"),
+            ("stop", self.stop is None or callable(self.stop), "must be a function"),
+            ("weights", self.weights is None or isinstance(self.weights, Mapping), "must map tasks to numbers"),
+        )
+        for name, is_met, expected in requirements:
+            if not is_met:
+                raise InvalidInput(name, expected, short(getattr(self, name)))
         self._check_costs(scores)
         known = ", ".join(map(repr, scores.tasks))
-        if self.weights is not None and not isinstance(self.weights, Mapping):
-            raise InvalidInput("weights", "must map tasks to numbers", short(self.weights))
         for task, weight in (self.weights or {}).items():
             if task not in scores.tasks:
                 raise InvalidInput("weights", f"must contain only known tasks ({known})", repr(task))
@@ -159,8 +153,6 @@ class SelectionRequest:
                     raise InvalidInput("cost", "must map groups, e.g. ('a', 'b'), or group sizes to costs", short(key))
                 if not is_positive(cost) and cost == cost:  # NaN means that the network cannot be chosen
                     raise InvalidInput("cost", "must contain only positive numbers", f"{short(cost)} for {short(key)}")
-            if len(self._listed_costs) < len(self.cost):
-                raise InvalidInput("cost", "must list each group only once", "a group that is listed twice")
         for name in ("max_cost", "max_total_cost"):
             if getattr(self, name) is not None and self.cost is None and not scores.own_costs:
                 raise InvalidInput(name, "requires `cost` unless the networks have their own costs")

@@ -115,13 +115,12 @@ def select_groups(
     limits = Limits(deadline, request.seed, stop=request.stop)
     problem = build_problem(known_scores, request, max(budgets))
     solver, solutions = solve(problem, budgets, request.solver, limits)
-    if budget is None and any(solutions):  # numbers of networks that are too small are left out
-        budgets = [k for k, solution in zip(budgets, solutions, strict=True) if solution is not None]
     groupings = {}
-    for k, solution in zip(budgets, filter(None, solutions) if budget is None else solutions, strict=True):
-        if solution is None:
+    for k, solution in zip(budgets, solutions, strict=True):
+        if solution is not None:
+            groupings[k] = _to_grouping(known_scores, request, problem, solution, k, solver)
+        elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
             raise _explain_infeasible(problem, request, k)
-        groupings[k] = _to_grouping(known_scores, request, problem, solution, k, solver)
 
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
     gains: dict[int, float] = {}
@@ -131,8 +130,7 @@ def select_groups(
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
-        totals = [request.sign * grouping.value for grouping in groupings.values()]
-        gains = {k: after - before for k, (before, after) in zip(budgets[1:], pairwise(totals), strict=True)}
+        gains = {k: request.sign * (groupings[k].value - groupings[j].value) for j, k in pairwise(groupings)}
     return GroupingsByBudget(groupings, gains, errors)
 
 
@@ -190,11 +188,9 @@ def _to_grouping(
         return scores.score_of(task, trains)
 
     groups = tuple(map(to_group, solution.choices))
-    per_task = {
-        task: score_of(task, choice, group.trains)
-        for choice, group in zip(solution.choices, groups, strict=True)
-        for task in group.serves
-    }
+    per_task: dict[str, float] = {}
+    for choice, group in zip(solution.choices, groups, strict=True):
+        per_task |= {task: score_of(task, choice, group.trains) for task in group.serves}
     per_task = {task: float(np.nan_to_num(per_task[task])) for task in tasks}  # a single task may have no score
     value = request.total(per_task)
     bound = value if solution.proven else request.sign * max(request.sign * value, problem.scale * solution.bound)
@@ -255,14 +251,14 @@ def _resample(
         resampled = replace(scores, matrix=matrix)
         problem = build_problem(resampled, request, max(budgets))
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
+        if problem.more is not None:
+            quick.deadline = time.monotonic() + 0.5
         _, solutions = solve(problem, budgets, solver, quick)
-        groups = [
-            [Group((tasks[i] for i in trains), (tasks[i] for i in serves)) for trains, serves, _ in solution.choices]
-            for solution in solutions
-            if solution is not None
-        ]
-        for sets, chosen in zip(served, groups, strict=True):
-            sets.append(frozenset(group.serves for group in chosen))
+        groups = []
+        for sets, solution in zip(served, solutions, strict=True):
+            choices = () if solution is None else solution.choices
+            groups.append([Group((tasks[i] for i in c.trains), (tasks[i] for i in c.serves)) for c in choices])
+            sets.append(frozenset(group.serves for group in groups[-1]))
         if len(budgets) > 1:
             # Groups fit the errors of the scores from which they were chosen. So those chosen with errors in one
             # direction are scored with the same errors in the opposite direction.
@@ -278,8 +274,8 @@ def _resample(
         return groupings, {}, {}
     gains = request.sign * np.diff(np.mean(mirrored_totals, axis=0))
     errors = np.std(np.diff(resampled_totals, axis=1), axis=0, ddof=1)
-    gains_by_budget = dict(zip(budgets[1:], gains.tolist(), strict=True))
-    return groupings, gains_by_budget, dict(zip(budgets[1:], errors.tolist(), strict=True))
+    further = budgets[1:]
+    return groupings, dict(zip(further, gains.tolist(), strict=True)), dict(zip(further, errors.tolist(), strict=True))
 
 
 def _total(scores: Scores, request: SelectionRequest, groups: Iterable[Group]) -> float:

@@ -62,13 +62,16 @@ def fields_from_arrays(
     problems = setting_problems(name, seed, split, encoder, notes)
     tasks = collect(problems, as_names, tasks)
     raise_problems(problems)
-    raw, known, labels = _read_arrays(inputs, targets, tasks, groups, split, encoder)
-    row_split = choose_split(known, len(raw), split, labels, seed)
-    prepare = prepare_with_scaling(raw, known, input_dtype(inputs, raw))
-    warnings = table_warnings(array_features(raw, inputs), known, row_split, labels, named=False)
+    raw, task_targets, row_groups = _read_arrays(inputs, targets, tasks, groups, split, encoder)
+    row_split = choose_split(task_targets, len(raw), split, row_groups, seed)
+    prepare = prepare_with_scaling(raw, task_targets, input_dtype(inputs, raw))
+    warnings = table_warnings(array_features(raw, inputs), task_targets, row_split, row_groups, named=False)
     return make_fields(
-        *(name, known, prepare, row_split),
-        groups=labels,
+        name,
+        task_targets,
+        prepare,
+        row_split,
+        groups=row_groups,
         encoder=encoder,
         recipe=recipe,
         notes=notes,
@@ -101,20 +104,22 @@ def _read_arrays(
     """Returns inputs, labels and groups. Raises one error that lists all problems."""
     problems = task_name_problems(task_names(tasks))
     columns = {} if problems else collect(problems, _target_columns, targets, task_names(tasks)) or {}
-    labels = None if groups is None else collect(problems, group_labels, groups)
+    row_groups = None if groups is None else collect(problems, group_labels, groups)
     raw = collect(problems, read_inputs, inputs, is_custom(encoder))
     fraction_problems: list[InvalidInput] = []
     if raw is not None:
-        problems += _row_problems(len(raw), columns, labels)
+        problems += _row_problems(len(raw), columns, row_groups)
         collect(problems, check_encoder, raw, encoder)
-        fitting = labels if labels is not None and len(labels) == len(raw) else None
+        fitting_groups = row_groups if row_groups is not None and len(row_groups) == len(raw) else None
         if are_fractions(split):
-            collect(fraction_problems, check_fractions, split, len(raw), fitting)
+            collect(fraction_problems, check_fractions, split, len(raw), fitting_groups)
     # With too few rows, every task would report the same problem again.
     columns = {} if fraction_problems else columns
-    read = [collect(problems, read_target, task, column) for task, column in zip(tasks, columns.values(), strict=False)]
+    task_targets = [
+        collect(problems, read_target, task, column) for task, column in zip(tasks, columns.values(), strict=False)
+    ]
     raise_problems(problems + fraction_problems)
-    return raw, read, labels
+    return raw, task_targets, row_groups
 
 
 def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -137,15 +142,15 @@ def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: array[:, number] for number, name in enumerate(names)}
 
 
-def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | None) -> list[InvalidInput]:
+def _row_problems(rows: int, columns: Mapping[str, Any], row_groups: NDArray[Any] | None) -> list[InvalidInput]:
     problems = [
         InvalidInput(f"`targets`: {name!r}", f"must have {rows} rows to match `inputs`", str(len(column)))
         for name, column in columns.items()
         if len(column) != rows
     ]
-    if labels is not None and labels.shape != (rows,):
+    if row_groups is not None and row_groups.shape != (rows,):
         expected = f"must have the shape [{rows}], one label per row"
-        problems.append(InvalidInput("groups", expected, str(list(labels.shape))))
+        problems.append(InvalidInput("groups", expected, str(list(row_groups.shape))))
     return problems
 
 
@@ -183,11 +188,11 @@ def prepare_with_scaling(raw: Tensor, targets: Sequence[Target], dtype: torch.dt
     return prepare
 
 
-def array_features(raw: Tensor, given: Any = None) -> list[Feature]:
-    """Returns the columns of flat inputs; none for images and the like."""
+def array_features(raw: Tensor, inputs: Any = None) -> list[Feature]:
+    """Returns the columns of flat inputs, named like those of a DataFrame; none for images and the like."""
     if raw.dim() != 2:
         return []
-    names = list(given.columns) if hasattr(given, "columns") else range(raw.shape[1])
+    names = list(inputs.columns) if hasattr(inputs, "columns") else range(raw.shape[1])
     array = raw.cpu().numpy()
     return [Feature(str(name), array[:, at]) for at, name in enumerate(names)]
 

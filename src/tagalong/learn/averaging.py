@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -28,29 +27,21 @@ def average_answers(
         averages: how to average the outputs for each task; not needed for tasks that one network serves.
         weights: the weight of each network in the averages. If empty, all networks count the same.
     """
-    found: dict[str, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for index, network in enumerate(outputs):
         for task in network:
-            found.setdefault(task, []).append(index)
-    return {
-        task: _average_or_single(
-            [outputs[index][task] for index in indices],
-            averages.get(task),
-            [weights[index] for index in indices] if weights else [],
-            task,
-        )
-        for task, indices in found.items()
-    }
-
-
-def _average_or_single(
-    members: Sequence[Tensor], average: Average | None, weights: Sequence[float], task: str
-) -> Tensor:
-    if len(members) == 1:
-        return members[0]
-    if average is None:
-        raise ValueError(f"it is not known how to average the outputs for the task {task!r}")
-    return average_outputs(members, average, weights)
+            members.setdefault(task, []).append(index)
+    answers = {}
+    for task, indices in members.items():
+        own = [outputs[index][task] for index in indices]
+        average = averages.get(task)
+        if len(own) == 1:
+            answers[task] = own[0]
+        elif average is None:
+            raise ValueError(f"it is not known how to average the outputs for the task {task!r}")
+        else:
+            answers[task] = average_outputs(own, average, [weights[index] for index in indices] if weights else ())
+    return answers
 
 
 def average_outputs(members: Sequence[Tensor], average: Average, weights: Sequence[float] = ()) -> Tensor:
@@ -70,24 +61,14 @@ def average_outputs(members: Sequence[Tensor], average: Average, weights: Sequen
     """
     stacked = torch.stack(list(members))
     exact = stacked.double()
-    if len(weights):
-        return _weighted_average(exact, average, weights).to(stacked.dtype)
+    shares = torch.tensor(weights if len(weights) else [1.0] * len(stacked), dtype=exact.dtype, device=exact.device)
+    shares = (shares / shares.sum()).view(-1, *[1] * (exact.dim() - 1))
     if average == "outputs":
-        found = exact.mean(0)
-    elif average == "sigmoid":  # the logarithms of both probabilities, which avoids 1 - p
-        found = functional.logsigmoid(exact).logsumexp(0) - functional.logsigmoid(-exact).logsumexp(0)
-    else:
-        found = torch.log_softmax(exact, 2).logsumexp(0) - math.log(len(members))
-    return found.to(stacked.dtype)
-
-
-def _weighted_average(outputs: Tensor, average: Average, weights: Sequence[float]) -> Tensor:
-    shares = torch.tensor(weights, dtype=outputs.dtype, device=outputs.device).view(-1, *[1] * (outputs.dim() - 1))
-    shares = shares / shares.sum()
-    if average == "outputs":
-        return (shares * outputs).sum(0)
+        return (shares * exact).sum(0).to(stacked.dtype)
     logs = shares.log()
-    if average == "sigmoid":
-        positive, negative = functional.logsigmoid(outputs), functional.logsigmoid(-outputs)
-        return (positive + logs).logsumexp(0) - (negative + logs).logsumexp(0)
-    return (torch.log_softmax(outputs, 2) + logs).logsumexp(0)
+    if average == "sigmoid":  # the logarithms of both probabilities, which avoids 1 - p
+        positive, negative = functional.logsigmoid(exact), functional.logsigmoid(-exact)
+        answer = (positive + logs).logsumexp(0) - (negative + logs).logsumexp(0)
+    else:
+        answer = (torch.log_softmax(exact, 2) + logs).logsumexp(0)
+    return answer.to(stacked.dtype)

@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +23,6 @@ KNOWN_LAYERS = frozenset(
     | {nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softmax}
 )
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Recording:
-    """A captured step.
-
-    Attributes:
-        graph: the kernels of the step.
-        rows: the tensor from which the graph reads the row indices of the batch.
-    """
-
-    graph: torch.cuda.CUDAGraph
-    rows: Tensor
 
 
 class CapturedStep:
@@ -60,7 +46,8 @@ class CapturedStep:
     ) -> None:
         self._step, self._seed, self._warm_up = step, seed, warm_up
         self._runs: Counter[torch.Size] = Counter()
-        self._recordings: dict[torch.Size, _Recording] = {}
+        # For each batch size, the graph and the tensor from which it reads the row indices of the batch
+        self._recordings: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._stream = torch.cuda.Stream()
         self._pool = torch.cuda.graph_pool_handle()
         self._possible = True
@@ -70,12 +57,12 @@ class CapturedStep:
         generators = self._seed()
         if self._possible and size not in self._recordings and self._runs[size] >= self._warm_up:
             self._capture(rows, generators)
-        recording = self._recordings.get(size)
-        if recording is None:
+        if size not in self._recordings:
             self._run(rows)
-        else:
-            recording.rows.copy_(rows)
-            recording.graph.replay()
+            return
+        graph, static_rows = self._recordings[size]
+        static_rows.copy_(rows)
+        graph.replay()
 
     def _run(self, rows: Tensor) -> None:
         """Runs an ordinary step on the stream that is used for capturing."""
@@ -107,7 +94,7 @@ class CapturedStep:
             del graph
             self._end_capture_of_generators(generators)
         else:
-            self._recordings[rows.shape] = _Recording(graph, static)
+            self._recordings[rows.shape] = graph, static
 
     def _end_capture_of_generators(self, generators: Sequence[torch.Generator]) -> None:
         """Captures an empty step. A failed capture leaves generators in a state in which they would draw nonsense."""

@@ -49,5 +49,6 @@ def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.
     if not len(losses):
         return np.zeros(len(weights))
     first, second = np.einsum("etp,t->ep", losses, np.asarray(weights, dtype=np.float64)).argmin(axis=0)
-    lower = losses[second, :, 0] - losses[first, :, 0] + losses[first, :, 1] - losses[second, :, 1]
-    return np.where(unlabelled.any(axis=1), 0.0, lower / 4)
+    # The gaps of both halves: divided by 2 for their mean, and by 2 again since half of it remains for all rows.
+    gaps = losses[second, :, 0] - losses[first, :, 0] + losses[first, :, 1] - losses[second, :, 1]
+    return np.where(unlabelled.any(axis=1), 0.0, gaps / 4)

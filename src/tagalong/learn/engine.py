@@ -60,16 +60,11 @@ class Step(Protocol):
     network: Network
     tasks: list[Task]
     trains: NDArray[np.bool_]
+    seeds: list[int]
     steps: int
-
-    @property
-    def seeds(self) -> list[int]: ...
-    @property
-    def windows(self) -> LossWindows | None: ...
-    @property
-    def meter(self) -> AffinityMeter | None: ...
-    @property
-    def is_resumable(self) -> bool: ...
+    windows: LossWindows | None
+    meter: AffinityMeter | None
+    is_resumable: bool
 
     def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
         """Takes a step on each batch of row numbers, given those of each seed."""

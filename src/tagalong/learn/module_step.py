@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from .randomness import derive_seed
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
 from .rows import Rows, Split
 from .scoring import scores_on
+from .tabm import MemberHead
 
 logger = logging.getLogger(__name__)
 STATEFUL_PARTS = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
@@ -72,11 +74,13 @@ class ModuleStep:
         self._best: dict[str, Tensor] = {}
 
         # Heads are trained as one layer if possible, which is faster but leaves them without gradients of their own.
-        self._joined_heads: nn.Linear | None = None
+        self._joined_heads: nn.Module | None = None
         self.modules: list[nn.Module] = [self.network]
-        if job.rule == "plain" and not self.losses.separate and self.network.has_linear_heads:
+        if job.rule == "plain" and not self.losses.separate and self.network.head_type in (nn.Linear, MemberHead):
             heads = dict(zip(self.network.tasks, self.network.heads, strict=True))
-            self._joined_heads = join_layers([heads[task.name] for task in self.losses.tasks])
+            self._joined_heads = copy.deepcopy(self.network.heads[0])
+            outputs_dim = 0 if self.network.head_type is nn.Linear else -1
+            join_layers([heads[task.name] for task in self.losses.tasks], self._joined_heads, outputs_dim)
             self.modules = [self.network.encoder, self._joined_heads]
 
         # With a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace.
@@ -155,7 +159,8 @@ class ModuleStep:
         return ()
 
     def _outputs(self, inputs: Tensor) -> Sequence[Tensor]:
-        if self._joined_heads is None:
+        # In evaluation mode, members of one head are averaged, depending on the kind of the task.
+        if self._joined_heads is None or not (self.network.training or isinstance(self._joined_heads, nn.Linear)):
             return self.losses.join(self.network(inputs))
         return torch.split(self._joined_heads(self.network.encode(inputs)), self.losses.sizes, 1)
 

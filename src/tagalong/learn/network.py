@@ -68,17 +68,15 @@ class Network(nn.Module):
         return outputs
 
     @property
-    def has_linear_heads(self) -> bool:
-        """Whether every head is a plain linear layer with weights and a bias of its own, and without hooks."""
-        parameters = list(self.named_parameters(remove_duplicate=False))
-        shared = len({id(parameter) for _, parameter in parameters}) < len(parameters)
-        return not shared and all(
-            type(head) is nn.Linear
-            and head.bias is not None
-            and not head._forward_hooks
-            and not head._forward_pre_hooks
-            for head in self.heads
-        )
+    def head_type(self) -> type[nn.Module] | None:
+        """The type of all heads, or None if it differs, or if heads share weights, lack a bias or have hooks."""
+        parameters = [id(parameter) for _, parameter in self.named_parameters(remove_duplicate=False)]
+        plain = [head for head in self.heads if getattr(head, "bias", None) is not None]
+        hooks = [hook for head in plain for hook in (*head._forward_hooks, *head._forward_pre_hooks)]
+        types = {type(head) for head in self.heads}
+        if len(set(parameters)) < len(parameters) or len(plain) < len(self.heads) or hooks or len(types) != 1:
+            return None
+        return types.pop()
 
     def masks(self) -> AbstractContextManager[object]:
         """Returns a context in which dropout masks do not depend on how many networks are computed at once."""
@@ -96,24 +94,28 @@ class Network(nn.Module):
         return self._step if self.training and self.random_parts[part] else None
 
 
-def join_layers(layers: Sequence[Any]) -> nn.Linear:
-    """Returns a layer with the outputs of all given layers, whose parameters become parts of its parameters.
+def join_layers(layers: Iterable[Any], joined: Any, outputs_dim: int) -> None:
+    """Makes the weights and biases of some layers parts of those of a layer with the outputs of all of them.
+
+    Args:
+        layers: the layers.
+        joined: the layer that computes all outputs. It gets new parameters.
+        outputs_dim: the dimension of the weights and biases that belongs to the outputs.
 
     Example:
-        >>> first, second = nn.Linear(3, 1), nn.Linear(3, 2)
-        >>> joined = join_layers([first, second])
+        >>> first, second, joined = nn.Linear(3, 1), nn.Linear(3, 2), nn.Linear(3, 3)
+        >>> join_layers([first, second], joined, 0)
         >>> _ = joined.bias.data.copy_(torch.tensor([4.0, 5.0, 6.0]))
         >>> second.bias.tolist()
         [5.0, 6.0]
     """
-    sizes = [layer.out_features for layer in layers]
-    joined = nn.Linear(layers[0].in_features, sum(sizes), device="meta")
     for name in ("weight", "bias"):
-        whole = nn.Parameter(torch.cat([getattr(layer, name).detach() for layer in layers]))
+        tensors = [getattr(layer, name).detach() for layer in layers]
+        whole = nn.Parameter(torch.cat(tensors, outputs_dim))
         setattr(joined, name, whole)
-        for layer, part in zip(layers, whole.detach().split(sizes), strict=True):
+        parts = whole.detach().split([tensor.shape[outputs_dim] for tensor in tensors], outputs_dim)
+        for layer, part in zip(layers, parts, strict=True):
             setattr(layer, name, nn.Parameter(part))
-    return joined
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:

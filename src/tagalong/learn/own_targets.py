@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -37,28 +37,18 @@ def target_problems(problem: Problem, tasks: Sequence[str], targets: Targets | N
 def _problem_of_target(rows: Split, task: Task, target: Tensor) -> InvalidInput | None:
     name = f"`targets[{task.name!r}]`"
     if not isinstance(target, Tensor) or not target.is_floating_point():
-        found = str(target.dtype) if isinstance(target, Tensor) else type(target).__name__
-        return InvalidInput(name, "must be a floating-point tensor", found)
-    shapes = list(_possible_shapes(rows, task))
+        return InvalidInput(name, "must be a floating-point tensor", str(getattr(target, "dtype", type(target))))
+    shapes = [tuple(rows.targets[task.name].shape)]
+    has_classes = task.kind == "multiclass" if task.loss is None else task.soft_targets and task.average == "softmax"
+    if has_classes and len(shapes[0]) == 1:
+        shapes.append((len(rows), task.head_size))  # probabilities
     if tuple(target.shape) not in shapes:
         expected = " or ".join(str(list(shape)) for shape in shapes)
         return InvalidInput(name, f"must have the shape {expected}", str(list(target.shape)))
-    if task.loss is None and task.kind in ("binary", "multiclass"):
-        return _problem_of_labels(name, task, target, target.shape != shapes[0])
-    return None
-
-
-def _possible_shapes(rows: Split, task: Task) -> Iterator[tuple[int, ...]]:
-    given = tuple(rows.targets[task.name].shape)
-    yield given
-    has_classes = task.kind == "multiclass" if task.loss is None else task.soft_targets and task.average == "softmax"
-    if has_classes and len(given) == 1:
-        yield len(rows), task.head_size
-
-
-def _problem_of_labels(name: str, task: Task, target: Tensor, is_probability: bool) -> InvalidInput | None:
+    if task.loss is not None or task.kind == "regression":
+        return None
     labels = target[target.isfinite()]
-    if task.kind == "binary" or is_probability:
+    if task.kind == "binary" or tuple(target.shape) != shapes[0]:
         expected, valid = "must be between 0 and 1, or NaN", (labels >= 0) & (labels <= 1)
     else:
         expected = f"must be labels from 0 to {task.head_size - 1}, or NaN"

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
@@ -19,7 +20,7 @@ from .losses import LabeledRows, Losses
 from .network import build_network
 from .own_targets import Targets
 from .problem import Problem
-from .recipe import adapt_optimizer_state, set_rate
+from .recipe import LossWindows, adapt_optimizer_state, set_rate
 from .rows import require_in_memory
 from .scoring import scores_of_outputs
 from .stacking import Stack
@@ -47,8 +48,9 @@ class StackStep:
         job_of_row: the index of the job of each network of the stack.
     """
 
-    meter, windows = None, None
-    is_resumable = True
+    meter: AffinityMeter | None = None
+    windows: LossWindows | None = None
+    is_resumable: bool = True
 
     def __init__(
         self, problem: Problem, jobs: Sequence[Job], device: torch.device, targets: Mapping[Job, Targets]
@@ -70,11 +72,6 @@ class StackStep:
         self._prepare()
         self.steps = 0
 
-    @property
-    def seeds(self) -> list[int]:
-        """The different seeds of the networks in the stack, which have the same rows in the same order."""
-        return self.stack.seeds
-
     def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
         """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
         by_seed: dict[int, list[int]] = {}
@@ -85,6 +82,7 @@ class StackStep:
 
     def _prepare(self) -> None:
         """Prepares the optimizer, learning rates, losses and labels for the networks that are in the stack."""
+        self.seeds = self.stack.seeds
         recipes = [self._recipes[job] for job in self.job_of_row]
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
         relative = [recipe.lr / self._fastest.lr for recipe in recipes]

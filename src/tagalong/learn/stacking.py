@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +41,7 @@ class Stack:
         }
         buffers = [dict(network.named_buffers()) for network in networks]
         self.buffers = {name: _stack_copies([own[name] for own in buffers], copied) for name in buffers[0]}
-        self._heads_are_linear = self.network.has_linear_heads
+        self._heads_are_linear = self.network.head_type is nn.Linear
         self._set_seeds([networks[origin].seed for origin in origins])
 
     def _set_seeds(self, seeds: list[int]) -> None:
@@ -194,16 +192,8 @@ class Stack:
 
     def count_parameters(self, tasks: Sequence[str]) -> int:
         """Returns the number of parameters of a network with these tasks."""
-        return self._sizes["encoder"] + sum(self._sizes[f"heads.{self.network.tasks.index(task)}"] for task in tasks)
-
-    @cached_property
-    def _sizes(self) -> Counter[str]:
-        """The number of parameters of the encoder and of each head."""
-        sizes: Counter[str] = Counter()
-        for name, parameter in self.parameters.items():
-            part = name.split(".")
-            sizes[".".join(part[:2]) if part[0] == "heads" else part[0]] += parameter[0].numel()
-        return sizes
+        own = [tensor[0] for name, tensor in self.parameters.items() if self._name_in_network(name, set(tasks))]
+        return sum(tensor.numel() for tensor in own)
 
     def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
         """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""

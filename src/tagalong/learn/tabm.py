@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tagalong.errors import InvalidInput
 
+from .averaging import AVERAGES_BY_KIND, average_outputs
 from .network import ModuleFactory
 from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .task import Kind, Task
@@ -135,7 +136,9 @@ class MemberHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         outputs = torch.baddbmm(self.bias, features.permute(2, 0, 1), self.weight)  # [members, rows, outputs]
-        return outputs.transpose(0, 1).flatten(0, 1) if self.training else average_outputs(outputs, self.kind)
+        if self.training:
+            return outputs.transpose(0, 1).flatten(0, 1)
+        return average_outputs(outputs.unbind(), AVERAGES_BY_KIND[self.kind])
 
     def extra_repr(self) -> str:
         return self.kind
@@ -156,19 +159,3 @@ def task_problems(tasks: Iterable[Task]) -> list[InvalidInput]:
         )
         if wrong
     ]
-
-
-def average_outputs(outputs: Tensor, kind: Kind) -> Tensor:
-    """Averages the outputs [members, rows, …] of several networks for one task.
-
-    Example:
-        >>> logits = torch.tensor([[[0.0]], [[1000.0]]])  # probabilities 1/2 and 1, 3/4 on average
-        >>> round(average_outputs(logits, "binary").sigmoid().item(), 6)
-        0.75
-    """
-    if kind == "binary":
-        positive, negative = functional.logsigmoid(outputs), functional.logsigmoid(-outputs)
-        return positive.logsumexp(0) - negative.logsumexp(0)
-    if kind == "multiclass":
-        return outputs.log_softmax(2).logsumexp(0) - math.log(len(outputs))
-    return outputs.mean(0)

@@ -61,6 +61,8 @@ class Replicas:
 
     def sum_of_parts(self, value: Tensor) -> Tensor:
         """Sums what each rank has computed from its part of sharded parameters."""
+        if self.alone:
+            return value
         return self.sum([value.to(self.device)])[0].to(value.device) / self._copies
 
     def gather(self, item: T) -> list[T]:

@@ -109,7 +109,7 @@ def measure_step(
     target_gradients = None if held_out is None else differentiate(held_out, target_losses)
     steps = setup.steps(parameters)
     null = len(sources) < len(tasks) and setup.uses_steps and not steps.idle
-    moves = SourceSteps(steps, gradients, sources, null=null)
+    source_steps = SourceSteps(steps, gradients, sources, null=null)
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
@@ -118,7 +118,7 @@ def measure_step(
         # Over ranks, n² slopes are summed instead of n held-out gradients, which only cosines need.
         local = held_out is not None and not replicas.alone and setup.needs <= {"after", "slopes"}
         quantities, source_rows = inner_products(
-            moves, targets, target_gradients, present, setup.needs,
+            source_steps, targets, target_gradients, present, setup.needs,
             memory=setup.gradient_memory, local=local, device=observed.before.device,
         )  # fmt: skip
         observed = Observed(observed.before, **quantities)
@@ -131,11 +131,11 @@ def measure_step(
             values = target_closure.replay(targets).values(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
-        observed.after = replicas.sum([moves.losses_after(replay, source_rows)])[0]
+        observed.after = replicas.sum([source_steps.losses_after(replay, source_rows)])[0]
     if replicas.alone and not any(gradients.touched.values()):
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if verify:
-        notes += step_notes(moves, observed, target_closure)
+        notes += step_notes(source_steps, observed, target_closure)
 
     # 5. Affinities
     missing = np.logical_or.outer(np.isnan(own), np.isnan(before))

@@ -104,7 +104,7 @@ class SourceSteps:
 
 
 def inner_products(
-    moves: SourceSteps,
+    source_steps: SourceSteps,
     targets: Sequence[str],
     target_gradients: TaskGradients | None,
     present: Sequence[str],
@@ -117,7 +117,7 @@ def inner_products(
     """Computes the slopes and cosines in `needs`, in blocks of parameters whose gradients fit in memory.
 
     Args:
-        moves: The steps on the sources, and the gradients that they are taken on.
+        source_steps: The steps on the sources, and the gradients that they are taken on.
         targets: The target tasks.
         target_gradients: The gradients of the held-out losses, if there are any.
         present: All tasks with a loss in the closure, whose mean gradient is subtracted for centered cosines.
@@ -130,14 +130,14 @@ def inner_products(
         The quantities by name, and the gradients of the sources if all of them fit in memory at once.
     """
     # The tasks whose losses in the closure are differentiated, starting with the sources.
-    tasks, number_of_rows = list(moves.sources), 0
+    tasks, number_of_rows = list(source_steps.sources), 0
     if target_gradients is None:
         tasks += [task for task in targets if task not in tasks]
     else:
         number_of_rows = len(targets)
         tasks += [task for task in present if task not in tasks and "centered_inner" in needs]
-    blocks = moves.gradients.blocks(number_of_rows + len(tasks), memory)
-    if len(blocks) > 1 and not moves.rule.separable:
+    blocks = source_steps.gradients.blocks(number_of_rows + len(tasks), memory)
+    if len(blocks) > 1 and not source_steps.rule.separable:
         raise InvalidInput(
             "gradient_memory",
             "must be large enough for the gradients of all tasks with this optimizer",
@@ -146,15 +146,15 @@ def inner_products(
         )
     sums: dict[str, list[Tensor]] = {}
     for indices in blocks:
-        rows = moves.gradients.rows(tasks, indices)
-        source_rows = [matrix[: len(moves.sources)] for matrix in rows]
+        rows = source_steps.gradients.rows(tasks, indices)
+        source_rows = [matrix[: len(source_steps.sources)] for matrix in rows]
         if target_gradients is not None:
             target_rows = target_gradients.rows(targets, indices, local=local)
         elif list(targets) == tasks:
             target_rows = rows
         else:
             target_rows = [matrix[[tasks.index(task) for task in targets]] for matrix in rows]
-        for name, terms in _terms(moves, needs, indices, source_rows, target_rows, rows, device):
+        for name, terms in _terms(source_steps, needs, indices, source_rows, target_rows, rows, device):
             earlier = sums.get(name, [torch.zeros((), device=device)] * len(terms))
             sums[name] = [a + b.to(device) for a, b in zip(earlier, terms, strict=True)]
         if len(blocks) > 1:  # frees these gradients before those of the next block are computed
@@ -163,14 +163,14 @@ def inner_products(
     quantities = {name: terms[0] for name, terms in sums.items()}
     for name in sums.keys() - {"slopes"}:
         compute = _centered_cosines if name == "centered_inner" else _cosines
-        quantities[name] = compute(*sums[name])[: len(moves.sources)]
-        if moves.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
+        quantities[name] = compute(*sums[name])[: len(source_steps.sources)]
+        if source_steps.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
             quantities[name] = torch.cat([quantities[name], torch.zeros_like(quantities[name][:1])])
     return quantities, source_rows if len(blocks) == 1 else None
 
 
 def _terms(
-    moves: SourceSteps,
+    source_steps: SourceSteps,
     needs: frozenset[Quantity],
     indices: Sequence[int],
     source_rows: Sequence[Tensor],
@@ -180,14 +180,14 @@ def _terms(
 ) -> Iterator[tuple[str, Sequence[Tensor]]]:
     """Yields the slopes, and for each parameter inner products with squared norms (or with Gram matrices)."""
     if "slopes" in needs:
-        yield "slopes", [moves.slopes(indices, source_rows, target_rows, device)]
+        yield "slopes", [source_steps.slopes(indices, source_rows, target_rows, device)]
     for index, s, t, c in zip(indices, source_rows, target_rows, centering_rows, strict=True):
         if "centered_inner" in needs:
             yield "centered_inner", (c @ t.T, c @ c.T, t @ t.T)
         if "inner" in needs:
             yield "inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
         if "kernel_inner" in needs:
-            elements = None if moves.parameters[index].dim() > 1 else 0
+            elements = None if source_steps.parameters[index].dim() > 1 else 0
             s, t = s[:, :elements], t[:, :elements]
             yield "kernel_inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
 

@@ -149,7 +149,7 @@ def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup
         )
 
 
-def step_notes(moves: SourceSteps, observed: Observed, closure: ReplayableClosure) -> Iterable[str]:
+def step_notes(source_steps: SourceSteps, observed: Observed, closure: ReplayableClosure) -> Iterable[str]:
     """Yields a note if the steps change the losses no more than rounding does."""
     change = observed.slopes
     if observed.after is not None:
@@ -157,13 +157,14 @@ def step_notes(moves: SourceSteps, observed: Observed, closure: ReplayableClosur
     if change is None:
         return
     if not change.any():
-        gradients = [moves.gradients.gradient(task, weighted=True) for task in moves.sources]
-        steps = [moves.step(gradient, range(len(gradient))) for gradient in gradients]
-        is_low_precision = any(p.dtype not in (torch.float32, torch.float64) for p in moves.parameters)
-        if any(part.any() for step in steps for part in step):
-            if observed.after is not None:
-                yield NO_STEP_CHANGES_A_LOSS
-        elif moves.rule.moves and is_low_precision and any(g.any() for gs in gradients for g in gs if g is not None):
+        gradients = [source_steps.gradients.gradient(task, weighted=True) for task in source_steps.sources]
+        steps = [source_steps.step(gradient, range(len(gradient))) for gradient in gradients]
+        has_step = any(part.any() for step in steps for part in step)
+        has_gradient = any(part.any() for gradient in gradients for part in gradient if part is not None)
+        is_low_precision = any(p.dtype not in (torch.float32, torch.float64) for p in source_steps.parameters)
+        if has_step and observed.after is not None:
+            yield NO_STEP_CHANGES_A_LOSS
+        elif has_gradient and not has_step and is_low_precision and source_steps.rule.moves:
             yield STEPS_ARE_ROUNDED_AWAY
     elif observed.after is not None:
         size = change[change.isfinite()].square().mean().sqrt()

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from tagalong.affinity import Affinity
+from tagalong.errors import pluralize
 from tagalong.report import affinity_over_training
 
 from ..experiment_setup import Array, ExperimentSetup, off_diagonal
@@ -56,7 +57,7 @@ def run(setup: ExperimentSetup) -> Report:
         figures={"over-time": affinity_over_training(measured[0], targets, title=f"{TITLE} Seed {seed}")},
         notes=[
             *setup.notes,
-            f"totals and reversals: seed {seed}, {len(measured[0].steps)} steps in {len(epochs)} epochs",
+            f"totals and reversals: seed {seed}, {len(measured[0].steps)} steps in {pluralize(len(epochs), 'epoch')}",
         ],
         numbers={"reversals": count_reversals(epochs), "comparisons": count_comparisons(epochs)},
     )

@@ -8,7 +8,7 @@ from tagalong.study.search import search
 
 pytestmark = pytest.mark.slow
 
-REPETITIONS = 100
+REPETITIONS = 40
 SEEDS = (0, 1, 2)
 BUDGETS = (2, 3)
 
@@ -33,9 +33,9 @@ def _tasks_served_by(serves: dict[str, frozenset[str]], group: frozenset[str]) -
 def test_one_network_is_recommended_if_nothing_can_be_gained(kind):
     found = [recommended_groups(kind, seed) for seed in range(REPETITIONS)]
     for budget in BUDGETS:
-        assert sum(len(served[budget]) == 1 for served in found) >= 95, budget
+        assert sum(len(served[budget]) == 1 for served in found) >= 0.95 * REPETITIONS, budget
 
 
 def test_planted_groups_are_found():
     planted = {frozenset("abc"), frozenset("def")}
-    assert sum(recommended_groups("conflict", seed)[2] == planted for seed in range(REPETITIONS)) >= 95
+    assert sum(recommended_groups("conflict", seed)[2] == planted for seed in range(REPETITIONS)) >= 0.95 * REPETITIONS

@@ -16,6 +16,7 @@ from scipy.sparse import coo_matrix
 
 from ..problem import (
     TIE_TOLERANCE,
+    Floats,
     Limits,
     NetworkChoice,
     Networks,
@@ -25,13 +26,15 @@ from ..problem import (
 from .search import simple_bound
 
 OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the largest score
+UNSERVED_VALUE = -1e6  # far below any score, so that serving all units comes first
+MAX_LISTED_VALUES = 600_000  # networks × tasks; no groups are added to longer lists
 POLL_SECONDS = 0.05  # between calls of `stop`
 
 
 def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     """Returns the best choice for each budget, found by branch and cut.
 
-    If the list is incomplete, similar groups are added to it and the program is solved again until nothing improves.
+    If only promising groups are listed, groups similar to those of a first choice are added before.
 
     Raises:
         TimeoutError: If no choice was found in time.
@@ -39,39 +42,83 @@ def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits
     solutions: list[Solution | None] = []
     for i, budget in enumerate(budgets):
         share = limits.share(len(budgets) - i)
-        solution = _solve_listed(problem, budget, share)
-        if solution is not None and problem.more is not None:
-            problem, solution = _extend_list(problem, solution, budget, share)
-        solutions.append(solution)
+        if problem.more is None:
+            solutions.append(_branch_and_cut(problem, budget, share))
+        else:
+            problem, solution = _solve_promising(problem, budget, share)
+            solutions.append(solution)
     return solutions
 
 
-def _extend_list(
-    problem: SelectionProblem, solution: Solution, budget: int, limits: Limits
-) -> tuple[SelectionProblem, Solution]:
-    value = problem.value_of(solution.choices)
-    while not limits.should_stop:
-        problem = _add_similar_groups(problem, solution.choices)
-        try:
-            better = _solve_listed(problem, budget, limits)
-        except TimeoutError:
+def _solve_promising(
+    problem: SelectionProblem, budget: int, limits: Limits
+) -> tuple[SelectionProblem, Solution | None]:
+    """Solves the problem for the listed groups, and then improves the choice by groups that are similar to it."""
+    rows = _exchange_networks(problem, budget, [], limits)
+    try:
+        solution = _branch_and_cut(problem, budget, limits.share(2))
+    except TimeoutError:
+        if not _serves_all(problem, rows):
+            raise
+        solution = None
+    if solution is not None and problem.value_of(solution.choices) > _value(problem, rows):
+        rows = [choice.row for choice in solution.choices]
+    while _serves_all(problem, rows) and not limits.should_stop:
+        value = _value(problem, rows)
+        problem = _list_similar_groups(problem, rows)
+        rows = _exchange_networks(problem, budget, rows, limits)
+        if _value(problem, rows) <= value + TIE_TOLERANCE:
             break
-        if better is None or problem.value_of(better.choices) <= value + TIE_TOLERANCE:
-            break
-        solution, value = better, problem.value_of(better.choices)
-    return problem, Solution(solution.choices, max(simple_bound(problem, budget), value), False)
+    if not _serves_all(problem, rows):
+        return problem, None
+    solution = _to_solution(problem, rows, simple_bound(problem, budget))
+    return problem, replace(solution, proven=False)
 
 
-def _add_similar_groups(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> SelectionProblem:
-    """Adds groups that differ from a chosen group by one unit."""
+def _exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], limits: Limits) -> list[int]:
+    """Adds networks to a choice, or exchanges them one by one, until nothing improves."""
+    networks = problem.networks
+    assert networks is not None
+    values = np.maximum(_unit_values(problem), UNSERVED_VALUE)  # [networks, units]
+    limit = problem.max_total_cost * (1 + 1e-9)
+    value = _value(problem, rows)
+    while not (limits.should_stop and _serves_all(problem, rows)):
+        best_rows, best_rate = rows, TIE_TOLERANCE
+        for removed in [None, *rows]:
+            kept = [row for row in rows if row != removed]
+            current = values[kept].max(axis=0, initial=UNSERVED_VALUE)
+            gain = np.maximum(values, current).sum(axis=1) - value
+            # Until all units are served, gains are divided by costs, or expensive networks would use up the budget.
+            rate = gain / networks.cost if (current == UNSERVED_VALUE).any() else gain
+            rate = np.where(networks.cost <= limit - networks.cost[kept].sum(), rate, -np.inf)
+            if len(kept) < budget and rate.max(initial=0.0) > best_rate:
+                best_rows, best_rate = [*kept, int(rate.argmax())], float(rate.max())
+        if best_rows is rows:
+            break
+        rows, value = best_rows, _value(problem, best_rows)
+    return sorted({rows[i] for i in values[rows].argmax(axis=0)}) if rows else rows
+
+
+def _value(problem: SelectionProblem, rows: list[int]) -> float:
+    return float(_unit_values(problem)[rows].max(axis=0, initial=UNSERVED_VALUE).sum())
+
+
+def _serves_all(problem: SelectionProblem, rows: list[int]) -> bool:
+    return _value(problem, rows) > UNSERVED_VALUE / 2
+
+
+def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> SelectionProblem:
+    """Adds groups to the list that differ from a chosen group by one unit."""
     networks = problem.networks
     assert networks is not None
     assert problem.more is not None
+    if networks.trains.size > MAX_LISTED_VALUES:
+        return problem
     listed = {trains.tobytes() for trains in networks.trains}
     similar = {}
-    for choice in choices:
+    for row in rows:
         for unit in problem.units:
-            group = networks.trains[choice.row].copy()
+            group = networks.trains[row].copy()
             group[list(unit)] = not group[unit[0]]
             if group.tobytes() not in listed:
                 similar[group.tobytes()] = group
@@ -87,13 +134,35 @@ def _add_similar_groups(problem: SelectionProblem, choices: Sequence[NetworkChoi
     return replace(problem, networks=joined)
 
 
-def _solve_listed(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
+def _unit_values(problem: SelectionProblem) -> Floats:
+    """Returns the value of each unit in each network [networks, units], or −inf where it cannot be served."""
+    assert problem.networks is not None
+    values = problem.networks.values
+    return np.stack([values[:, list(unit)].sum(axis=1) for unit in problem.units], axis=1)
+
+
+def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float = np.inf) -> Solution:
+    """Returns the solution in which each unit is served by the best of the chosen networks."""
+    networks = problem.networks
+    assert networks is not None
+    serving = np.array(rows)[_unit_values(problem)[list(rows)].argmax(axis=0)]
+    choices = []
+    for row in np.unique(serving).tolist():
+        served = [task for unit, by in zip(problem.units, serving, strict=True) if by == row for task in unit]
+        trains = np.flatnonzero(networks.trains[row])
+        choices.append(NetworkChoice(tuple(trains.tolist()), tuple(sorted(served)), row))
+    value = problem.value_of(choices)
+    bound = max(bound, value)
+    return Solution(tuple(choices), bound, bound - value <= TIE_TOLERANCE)
+
+
+def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
     networks = problem.networks
     assert networks is not None
     if not len(networks.cost):
         return None
     # Variables: whether each network is chosen, and whether it serves a unit, for each unit that it can serve.
-    unit_values = np.stack([networks.values[:, list(unit)].sum(axis=1) for unit in problem.units], axis=1)
+    unit_values = _unit_values(problem)
     rows, units = np.nonzero(np.isfinite(unit_values))
     count, pairs = len(networks.cost), np.arange(len(rows))
     price = TIE_TOLERANCE / (2 * problem.n)  # eliminates networks that add nothing
@@ -130,19 +199,10 @@ def _solve_listed(problem: SelectionProblem, budget: int, limits: Limits) -> Sol
         return None
     if result.x is None:
         raise TimeoutError("`time_limit` was too short to find any choice of networks; increase it")
-    serving = result.x[count:] > 0.5
-    choices = []
-    for row in np.unique(rows[serving]):
-        served = [task for unit in units[serving & (rows == row)] for task in problem.units[unit]]
-        choices.append(
-            NetworkChoice(tuple(np.flatnonzero(networks.trains[row]).tolist()), tuple(sorted(served)), int(row))
-        )
-    value = problem.value_of(choices)
     bound = float(unit_values.max(axis=0).sum())  # with every unit in its best network
     if result.mip_dual_bound is not None:
         bound = min(bound, -result.mip_dual_bound / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
-    bound = max(bound, value)
-    return Solution(tuple(choices), bound, bound - value <= TIE_TOLERANCE)
+    return _to_solution(problem, np.unique(rows[result.x[count:] > 0.5]).tolist(), bound)
 
 
 def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:

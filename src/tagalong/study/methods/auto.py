@@ -117,30 +117,30 @@ class AutoMethod(Method):
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
         settings = SearchSettings(screen=self.screen)
-        given: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
+        measured: dict[str, Any] = {"hints": hints, "errors": errors, "spent": measuring}
         reason = why_not_averaged(runner, effort) if self.average else "`average` is False"
         if reason is None:
             kinds = self.sets, self.teach, self.mixtures, self.wide, self.tabm
-            wanted = SpendingSettings(self.passes, *kinds, settings)
-            spending = spend(runner, budgets, effort, seeds[0], settings=wanted, **given)
+            spending_settings = SpendingSettings(self.passes, *kinds, settings)
+            spending = spend(runner, budgets, effort, seeds[0], settings=spending_settings, **measured)
             choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             jobs += [result.job for step in spending.rounds for result, _ in step.others]
             extra += _cost_of_steps(spending)
-            found = _spending_document(spending, runner.tasks)
+            log = _spending_document(spending, runner.tasks)
         else:
             possible = list(dict.fromkeys(min(budget, len(runner.tasks)) for budget in budgets))
-            searched = search(runner, possible, effort, seeds, settings=settings, **given)
+            searched = search(runner, possible, effort, seeds, settings=settings, **measured)
             choices = {
                 budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(runner.tasks))]))
                 for budget in budgets
             }
             jobs = [result.job for step in searched.steps for result in step.results.values()]
-            found = _search_document(searched, runner.tasks) | {"one_network_per_task": reason}
+            log = _search_document(searched, runner.tasks) | {"one_network_per_task": reason}
         spent = runner.cost(jobs) + extra
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
-        about = {"effort": effort, "measuring": measuring, "overhead": overhead, **found}
+        about = {"effort": effort, "measuring": measuring, "overhead": overhead, **log}
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measures(self, runner: Runner) -> bool:
@@ -212,8 +212,13 @@ def _search_document(result: SearchResult, tasks: Sequence[str]) -> dict[str, An
     return {
         "spent": result.spent,
         "chosen": {
-            str(budget): {"expected": one.expected, "doubt": one.doubt, "tried": one.tried, "agreement": one.agreement}
-            for budget, one in result.chosen.items()
+            str(budget): {
+                "expected": recommendation.expected,
+                "doubt": recommendation.doubt,
+                "tried": recommendation.tried,
+                "agreement": recommendation.agreement,
+            }
+            for budget, recommendation in result.chosen.items()
         },
         "steps": [_round_document(step, tasks) for step in result.steps],
     }

@@ -81,4 +81,7 @@ class Boosting(Method):
     def _compute(self, runner: Runner) -> dict[str, dict[str, list[float]]]:
         assert runner.problem is not None
         scores = boosting_scores(runner.problem, self.settings)
-        return {part: {task: [one.loss, one.error] for task, one in found.items()} for part, found in scores.items()}
+        return {
+            part: {task: [score.loss, score.error] for task, score in task_scores.items()}
+            for part, task_scores in scores.items()
+        }

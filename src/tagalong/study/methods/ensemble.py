@@ -68,28 +68,29 @@ class BestOf(Ensemble):
         self.copies, self.effort = copies, effort
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
-        found = super().problems(tasks, problem)
+        problems = super().problems(tasks, problem)
         if self.copies is None:
-            collect(found, read_effort, self.effort)
+            collect(problems, read_effort, self.effort)
         elif not is_positive_integer(self.copies):
             place = f"`options`: `copies` of {self.name!r}"
-            found.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
-        return found
+            problems.append(InvalidInput(place, "must be a positive integer", repr(self.copies)))
+        return problems
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        numbers = self._copies_by_seed(runner, seeds)
+        counts = self._copies_by_seed(runner, seeds)
         jobs = {
-            seed: [runner.group_job(group, seed) for group in copies(runner.tasks, range(max(number, *budgets)))]
-            for seed, number in numbers.items()
+            seed: [runner.group_job(group, seed) for group in copies(runner.tasks, range(max(count, *budgets)))]
+            for seed, count in counts.items()
         }
-        results = runner.networks([job for some in jobs.values() for job in some], "copies", diverged=True)
+        all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
+        results = runner.networks(all_jobs, "copies", diverged=True)
         choices: dict[tuple[int | None, int], Choice] = {}
-        for seed, some in jobs.items():
-            converged = [number for number, job in enumerate(some) if not results[job].diverged]
-            for budget, chosen in _choose_copies(runner, some, converged, numbers[seed], budgets).items():
+        for seed, jobs_of_seed in jobs.items():
+            converged = [number for number, job in enumerate(jobs_of_seed) if not results[job].diverged]
+            for budget, chosen in _choose_copies(runner, jobs_of_seed, converged, counts[seed], budgets).items():
                 choices[budget, seed] = Choice(copies(runner.tasks, chosen))
-        deciding = {seed: runner.cost(jobs[seed][:number]) for seed, number in numbers.items()}
-        return Decision(choices, deciding, about={"trainings": sum(numbers.values()), "copies": [*numbers.values()]})
+        deciding = {seed: runner.cost(jobs[seed][:count]) for seed, count in counts.items()}
+        return Decision(choices, deciding, about={"trainings": sum(counts.values()), "copies": [*counts.values()]})
 
     def _copies_by_seed(self, runner: Runner, seeds: Sequence[int]) -> dict[int, int]:
         if self.copies is not None:
@@ -100,7 +101,7 @@ class BestOf(Ensemble):
 
 
 def _choose_copies(
-    runner: Runner, jobs: Sequence[Job], converged: Sequence[int], number: int, budgets: Sequence[int]
+    runner: Runner, jobs: Sequence[Job], converged: Sequence[int], count: int, budgets: Sequence[int]
 ) -> dict[int, list[int]]:
     """Returns the numbers of the copies that are best together on the validation rows, for each budget.
 
@@ -108,10 +109,10 @@ def _choose_copies(
         runner: the runner that has the networks.
         jobs: the copies.
         converged: the numbers of those that did not diverge.
-        number: how many of them to choose from, unless the budget is larger.
+        count: how many of them to choose from, unless the budget is larger.
         budgets: how many copies to choose.
     """
-    pools = {budget: [copy for copy in converged if copy < max(number, budget)] for budget in budgets}
+    pools = {budget: [copy for copy in converged if copy < max(count, budget)] for budget in budgets}
     if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
         return pools
     losses = _relative_losses(runner, [jobs[copy] for copy in converged])
@@ -129,7 +130,9 @@ def _relative_losses(runner: Runner, jobs: Sequence[Job]) -> Callable[[Sets], Ar
     for job in jobs:
         answers.add(outputs[job])
     single = answers.losses([(number,) for number in range(len(jobs))])[:, :, ALL].mean(0)
-    return lambda sets: mean_relative_loss(answers.losses([tuple(some) for some in sets.tolist()])[:, :, ALL], single)
+    return lambda sets: mean_relative_loss(
+        answers.losses([tuple(members) for members in sets.tolist()])[:, :, ALL], single
+    )
 
 
 def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tuple[int, ...]:
@@ -150,21 +153,21 @@ def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tup
         (1, 3)
     """
     if comb(candidates, size) <= MAX_ENUMERATED_SETS:
-        every = np.array(list(combinations(range(candidates), size)))
-        return tuple(every[np.argmin(values(every))].tolist())
+        sets = np.array(list(combinations(range(candidates), size)))
+        return tuple(sets[np.argmin(values(sets))].tolist())
     chosen: tuple[int, ...] = ()
     while len(chosen) < size:
         larger = np.array([(*chosen, other) for other in range(candidates) if other not in chosen])
-        found = values(larger)
-        chosen = tuple(larger[np.argmin(found)].tolist())
-    value = found.min()
+        larger_values = values(larger)
+        chosen = tuple(larger[np.argmin(larger_values)].tolist())
+    value = larger_values.min()
     while True:
         others = [other for other in range(candidates) if other not in chosen]
         swapped = np.array([(*chosen[:i], other, *chosen[i + 1 :]) for i in range(size) for other in others])
-        found = values(swapped)
-        if not found.min() < value - MIN_GAIN:
+        swapped_values = values(swapped)
+        if not swapped_values.min() < value - MIN_GAIN:
             return tuple(sorted(chosen))
-        chosen, value = tuple(swapped[np.argmin(found)].tolist()), found.min()
+        chosen, value = tuple(swapped[np.argmin(swapped_values)].tolist()), swapped_values.min()
 
 
 def copies(tasks: Sequence[str], numbers: Sequence[int]) -> tuple[Group, ...]:
@@ -174,7 +177,6 @@ def copies(tasks: Sequence[str], numbers: Sequence[int]) -> tuple[Group, ...]:
 
 def no_average(place: str, tasks: Sequence[str]) -> InvalidInput:
     """Returns the error for tasks whose answers cannot be averaged."""
-    found = f"{', '.join(map(repr, tasks))} with a loss of {'its' if len(tasks) == 1 else 'their'} own"
-    return InvalidInput(
-        place, "needs to know how to average the answers for every task", found, "set `Task(average=…)`"
-    )
+    names = f"{', '.join(map(repr, tasks))} with a loss of {'its' if len(tasks) == 1 else 'their'} own"
+    expected = "needs to know how to average the answers for every task"
+    return InvalidInput(place, expected, names, "set `Task(average=…)`")

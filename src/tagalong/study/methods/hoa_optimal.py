@@ -36,11 +36,12 @@ class Hoa(Method):
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = runner.subsets(largest=2)
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
-        runner.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
+        all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
+        runner.networks(all_jobs, "all pairs", diverged=True)
         table = relative_losses(runner, subsets, seeds, split="val", reference="alone")
         groupings = select_groups(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
 
 
 class Optimal(Method):
@@ -80,10 +81,11 @@ class Optimal(Method):
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = self.subsets(runner)
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
-        runner.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
+        all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
+        runner.networks(all_jobs, "all subsets", diverged=True)
         groupings = select_groups(self.table(runner, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: runner.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
 
     def subsets(self, runner: Runner) -> list[frozenset[str]]:
         """Returns the sets of tasks to choose from."""
@@ -113,6 +115,6 @@ def _prepare_if_free(runner: Runner, subsets: Sequence[Subset], seeds: Sequence[
 
     Otherwise, they wait, since they are not needed for seeds with which the network for all tasks diverges.
     """
-    wanted = dict.fromkeys([frozenset(runner.tasks), *subsets])
-    if runner.free_width is not None and len(wanted) * len(seeds) <= runner.free_width:
-        runner.prepare([runner.job(subset, seed) for seed in seeds for subset in wanted])
+    distinct = dict.fromkeys([frozenset(runner.tasks), *subsets])
+    if runner.free_width is not None and len(distinct) * len(seeds) <= runner.free_width:
+        runner.prepare([runner.job(subset, seed) for seed in seeds for subset in distinct])

@@ -102,16 +102,17 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
         (5, 'uw')
     """
-    given = {} if options is None else options
+    options = options or {}
+    own_options = options.get(name, {})
     if factory := _methods.get(name):
-        return _create_method(name, factory, given.get(name, {}))
+        return _create_method(name, factory, own_options)
     if larger := LARGER_MTL_PATTERN.fullmatch(name):
-        return _create_method(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
+        return _create_method(name, partial(Wide, float(larger[2]), larger[1]), own_options)
     groups, plus, rule = name.rpartition("+")
     if plus and (factory := _methods.get(groups)):
-        return Combined(_create_method(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
+        return Combined(_create_method(groups, factory, {**options.get(groups, {}), **own_options}), rule)
     if not plus and rule_problem(name) is None:
-        return _create_method(name, partial(Ruled, name), given.get(name, {}))
+        return _create_method(name, partial(Ruled, name), own_options)
     raise unknown_name("methods", "method", name, _names_to_suggest())
 
 

@@ -61,13 +61,12 @@ class Random(Method):
         return problems
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        mtl = {
-            seed: runner.cost([runner.job(runner.tasks, seed)]) for seed in seeds
-        }  # as in the paper, deciding costs one training
+        # As in the paper, deciding costs one training.
+        deciding = {seed: runner.cost([runner.job(runner.tasks, seed)]) for seed in seeds}
         choices: dict[tuple[Budget, int], Choice] = {
             (budget, seed): self._make_choice(runner, budget, seed) for budget in budgets for seed in seeds
         }
-        return Decision(choices, mtl)
+        return Decision(choices, deciding)
 
     def _make_choice(self, runner: Runner, budget: int, seed: int) -> Choice:
         names = runner.tasks
