@@ -21,7 +21,7 @@ from tagalong.tabular import read_table
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
 from .display import extent, html_table, named_values, text_table
-from .io import SAVE_AGAIN_HINT, csv_text, read_json, square_matrix, write_json
+from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
@@ -77,22 +77,23 @@ class Affinity:
         tasks = as_names(self.tasks)
         raise_problems(task_name_problems(tasks))
         n, steps = len(tasks), len(np.asarray(self.history))
-        checked: dict[str, Any] = {
-            "tasks": tasks,
-            "mean": read_only_array("mean", self.mean, (n, n)),
-            "stderr": read_only_array("stderr", self.stderr, (n, n)),
-            "count": read_only_array("count", self.count, (n, n), np.int64),
-            "steps": read_only_array("steps", self.steps, (steps,), np.int64),
-            "history": read_only_array("history", self.history, (steps, n, n)),
-            "null": read_only_array("null", self.null, (steps, n)),
-            "settings": json.loads(json.dumps(dict(self.settings), allow_nan=False)),  # as a loaded affinity has them
+        shapes = {
+            **dict.fromkeys(("mean", "stderr", "count"), (n, n)),
+            **dict.fromkeys(("history", "block_counts"), (steps, n, n)),
+            "steps": (steps,),
+            "null": (steps, n),
         }
-        checked["skipped"] = {
+        skipped = {
             reason: read_only_array(f"skipped[{reason!r}]", counts, (n, n), np.int64)
             for reason, counts in self.skipped.items()
         }
-        if self.block_counts is not None:
-            checked["block_counts"] = read_only_array("block_counts", self.block_counts, (steps, n, n), np.int64)
+        # Settings are converted to JSON and back, as a loaded affinity has them.
+        settings = json.loads(json.dumps(dict(self.settings), allow_nan=False))
+        checked: dict[str, Any] = {"tasks": tasks, "skipped": skipped, "settings": settings}
+        for name, shape in shapes.items():
+            if getattr(self, name) is not None:
+                dtype = np.int64 if name in ("count", "steps", "block_counts") else np.float64
+                checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
         if (np.diff(checked["steps"]) <= 0).any():
             raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
@@ -256,7 +257,10 @@ class Affinity:
             age,1.0,0.5
             ill,0.0,
         """
-        text = csv_text(self)
+        import pandas as pd  # imported here, so that reading an affinity is fast
+
+        square = pd.DataFrame(self.mean, index=self.tasks, columns=self.tasks)
+        text: str = square.to_csv(index_label="source", lineterminator="\n")
         if path is not None:
             write_atomic(Path(path), text)
         return text
@@ -268,7 +272,7 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).to_frame()["mean"].tolist()
             [1.0, 2.0, 3.0, 4.0]
         """
-        import pandas as pd  # imported here, so that reading an affinity is fast
+        import pandas as pd
 
         columns = {name: getattr(self, name).ravel() for name in ("mean", "stderr", "count")}
         pairs = pd.MultiIndex.from_product([self.tasks, self.tasks], names=["source", "target"])

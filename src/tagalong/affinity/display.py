@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.errors import pluralize
-from tagalong.rendering import Html, TextTable, display_width, join, table, tag, truncate
+from tagalong.rendering import TextTable, display_width, join, table, tag, truncate
 
 from .averaging import Floats
 
@@ -32,16 +32,15 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
         width: the width of the terminal in columns, or None for no limit. If the table does not fit, standard errors
             are omitted and names are truncated; if that is not enough, the affinity is summarized.
     """
-    formatter = CellFormatter(affinity)
-    lines = _summary_lines(affinity, formatter, width)
+    formatter, tables = CellFormatter(affinity), []
     if len(affinity.tasks) <= MAX_TABLE_TASKS:
-        full = _matrix_lines(affinity, formatter, with_errors=True)
-        short = _matrix_lines(affinity, formatter, with_errors=False)
-        for candidate in (full, short):
-            if width is None or max(map(display_width, candidate)) <= width:
-                lines = candidate
-                break
-    return "\n".join([_heading(affinity, formatter), *lines, *formatter.footnotes(lines)])
+        tables = [_matrix_lines(affinity, formatter, with_errors) for with_errors in (True, False)]
+    fitting = [lines for lines in tables if width is None or max(map(display_width, lines)) <= width]
+    if fitting:
+        about, lines = "row helps column", fitting[0]
+    else:
+        about, lines = pluralize(len(affinity.tasks), "task"), _summary_lines(affinity, formatter, width)
+    return "\n".join([_heading(affinity, formatter, about), *lines, *formatter.footnotes(lines)])
 
 
 def extent(affinity: Affinity) -> str:
@@ -100,17 +99,17 @@ class CellFormatter:
         return ["~ within two standard errors of zero"] if any("~" in line for line in lines) else []
 
 
-def _heading(affinity: Affinity, formatter: CellFormatter) -> str:
+def _heading(affinity: Affinity, formatter: CellFormatter, about: str = "row helps column") -> str:
     unit = f", values × 10{str(formatter.power).translate(_SUPERSCRIPT)}" if formatter.power else ""
     measured = extent(affinity)
     if measured != "no history":
         measured = f"{affinity.settings.get('average', 'mean')} over {measured}"
     estimator = affinity.settings.get("estimator")
-    return f"Affinity (row helps column{unit}), {measured}" + (f", {estimator} estimator" if estimator else "")
+    return f"Affinity ({about}{unit}), {measured}" + (f", {estimator} estimator" if estimator else "")
 
 
 def _matrix_lines(affinity: Affinity, formatter: CellFormatter, with_errors: bool) -> list[str]:
-    names = [" ".join(task.split()) for task in affinity.tasks]
+    names = _names_on_one_line(affinity)
     targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
     headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
     text = TextTable("", *headings, numbers=headings, gap=1)
@@ -119,13 +118,18 @@ def _matrix_lines(affinity: Affinity, formatter: CellFormatter, with_errors: boo
     return text.lines()
 
 
+def _names_on_one_line(affinity: Affinity) -> list[str]:
+    return [" ".join(task.split()) for task in affinity.tasks]
+
+
 def _summary_lines(affinity: Affinity, formatter: CellFormatter, width: int | None) -> list[str]:
     """Returns a line for each task with the sources that help and hurt it most. Tasks of a group come together."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     strength = np.nan_to_num(np.abs(others)).max(axis=0)
     strongest = np.argsort(-strength, kind="stable")[:MAX_SUMMARY_TASKS]
-    names = ("task", "strongest helper", "strongest conflict")
-    text = TextTable(names[0], names[1], "", names[2], " ", numbers=["", " "], names=names)
+    headings = ("task", "strongest helper", "", "strongest conflict", " ")
+    text = TextTable(*headings, numbers=["", " "], names=[heading for heading in headings if heading.strip()])
+    names = _names_on_one_line(affinity)
     for j in group_order(others):
         if j not in strongest:
             continue
@@ -133,8 +137,8 @@ def _summary_lines(affinity: Affinity, formatter: CellFormatter, width: int | No
         for sign in (1, -1):
             i = int(np.nan_to_num(sign * others[:, j], nan=-np.inf).argmax())
             is_shown = formatter.has_null_step or sign * others[i, j] > 0
-            cells += [affinity.tasks[i], formatter.cell(i, j)] if is_shown else ["-", ""]
-        text.add_row(affinity.tasks[j], *cells)
+            cells += [names[i], formatter.cell(i, j)] if is_shown else ["-", ""]
+        text.add_row(names[j], *cells)
     shown = f"{len(strongest)} of {len(others)} tasks" if len(strongest) < len(others) else f"{len(others)} tasks"
     return [*text.lines(width), f"{shown}, sorted by groups; all pairs: to_frame()"]
 
@@ -166,22 +170,21 @@ def html_table(affinity: Affinity) -> str:
     """
     if len(affinity.tasks) > MAX_TABLE_TASKS:
         return tag("pre", text_table(affinity))
-    formatter = CellFormatter(affinity)
-    rows: list[list[str]] = []
+    formatter, rows = CellFormatter(affinity), []
     for i, source in enumerate(affinity.tasks):
-        cells = [_colored_cell(affinity, formatter, i, j) for j in range(len(affinity.tasks))]
-        rows.append([source, *cells])
-    heading = _heading(affinity, formatter)
-    notes = "; ".join([*formatter.footnotes([cell for row in rows for cell in row]), "the diagonal is self-affinity"])
-    return join([table(["a step on …", *affinity.tasks], rows, caption=heading), tag("small", notes)])
-
-
-def _colored_cell(affinity: Affinity, formatter: CellFormatter, i: int, j: int) -> Html:
-    style, relative = None, affinity.mean[i, j] / formatter.largest
-    if i != j and np.isfinite(relative) and not formatter.is_noise(i, j):
-        # A translucent color is readable in both light and dark notebooks.
-        style = f"background: rgba({HELPS if relative > 0 else HURTS}, {0.55 * min(abs(relative), 1.0):.2f})"
-    return tag("td", formatter.cell(i, j).strip(), style=style)
+        cells = [tag("th", source, scope="row")]
+        for j, value in enumerate(affinity.mean[i] / formatter.largest):
+            style = None
+            if i != j and np.isfinite(value) and not formatter.is_noise(i, j):
+                # A translucent color is readable in both light and dark notebooks.
+                style = f"background: rgba({HELPS if value > 0 else HURTS}, {0.55 * min(abs(value), 1.0):.2f})"
+            cells.append(tag("td", formatter.cell(i, j).strip(), style=style))
+        rows.append(cells)
+    notes = "; ".join(
+        [*formatter.footnotes([cell for row in rows for cell in row[1:]]), "the diagonal is self-affinity"]
+    )
+    head = ["a step on …", *affinity.tasks]
+    return join([table(head, rows, caption=_heading(affinity, formatter)), tag("small", notes)])
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:

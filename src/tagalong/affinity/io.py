@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 from collections.abc import Iterable
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tagalong.errors import InvalidInput, first_few, raise_problems
 from tagalong.files import (
@@ -51,16 +47,6 @@ PERSONAL_STEMS = (
     "ethnic citizen immigra migra hispanic religi health disease diagnos disab pregnan diabet depress smok drug sexual "
     "politic vote convict transgender"
 )
-
-
-def csv_text(affinity: Affinity) -> str:
-    """Returns the matrix as CSV, with numbers in full precision and empty cells for pairs that were never measured."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["source", *affinity.tasks])
-    for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
-        writer.writerow([task, *("" if np.isnan(value) else value for value in row)])
-    return text.getvalue()
 
 
 def square_matrix(table: pd.DataFrame, axis: str) -> tuple[Floats, tuple[str, ...]]:
