@@ -91,7 +91,7 @@ def measure_step(
     comparable = [task for task, value in zip(tasks, before, strict=True) if np.isfinite(value)]
     parameters = setup.trainable()
     if not present or not comparable or not parameters:  # `shared` may be frozen temporarily
-        diverged = np.isnan(own).all() and len(main.losses.losses) == len(tasks) > 0
+        diverged = np.isnan(own).all() and len(main.losses.by_task) == len(tasks) > 0
         return None, [NO_TASK_HAS_A_LOSS] if diverged else []
     skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
     notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
@@ -129,7 +129,7 @@ def measure_step(
         share = target_losses.share[columns]
 
         def replay() -> Tensor:
-            values = target_closure.replay(targets).values(targets)
+            values = target_closure.replay(targets).stacked(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
         observed.after = replicas.sum([source_steps.losses_after(replay, source_rows)])[0]
