@@ -97,8 +97,9 @@ def measure_step(
     notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
     if verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
-        main.restore_end()
         notes += closure_notes(main, tasks, setup)
+    if verify or held_out is not None:
+        main.restore_end()  # so that a function given as `weights` sees what the closure wrote
     sources, targets = choose(present, comparable) if chosen is None else chosen
     sources, targets = [t for t in sources if t in present], [t for t in targets if t in comparable]
     if not sources or not targets:
