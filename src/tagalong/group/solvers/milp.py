@@ -6,12 +6,12 @@ constraint and any number of listed networks, but is slow if there are many.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from ..problem import (
@@ -177,16 +177,17 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if np.isfinite(limits.deadline):
         options["time_limit"] = max(limits.seconds_left, 0.01)
-    result = _run_stoppable(
-        limits,
-        lambda: milp(
-            objective,
-            constraints=constraints,
-            integrality=np.ones(len(objective)),
-            bounds=Bounds(0, 1),
-            options=options,
-        ),
-    )
+    # HiGHS cannot be interrupted, so it runs in a thread, which is abandoned if the solver must stop.
+    pool = ThreadPool(1)
+    arguments = {"constraints": constraints, "integrality": np.ones(len(objective)), "bounds": Bounds(0, 1)}
+    pending = pool.apply_async(milp, (objective,), arguments | {"options": options})
+    pool.close()
+    while not pending.ready():
+        if limits.stop is not None and limits.stop():
+            raise TimeoutError("stopped before any grouping was found")
+        limits.report("integer program: still searching")
+        pending.wait(POLL_SECONDS)
+    result = pending.get()
     if result.status == 2:
         return None
     if result.x is None:
@@ -195,30 +196,3 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     if result.mip_dual_bound is not None:
         bound = min(bound, -result.mip_dual_bound / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
     return _to_solution(problem, np.unique(rows[result.x[count:] > 0.5]).tolist(), bound)
-
-
-def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a function in a thread and polls `stop`.
-
-    HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
-    """
-    outcome: list[OptimizeResult | BaseException] = []
-
-    def run_function() -> None:
-        try:
-            outcome.append(function())
-        except BaseException as error:  # re-raised below
-            outcome.append(error)
-
-    worker = threading.Thread(target=run_function, daemon=True)
-    worker.start()
-    while True:  # `stop` is asked at least once, however soon the solver ends
-        if limits.stop is not None and limits.stop():
-            raise TimeoutError("stopped before any grouping was found")
-        limits.report("integer program: still searching")
-        worker.join(POLL_SECONDS)
-        if outcome:
-            break
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
