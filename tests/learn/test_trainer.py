@@ -184,3 +184,9 @@ def test_small_networks_are_trained_by_one_thread(
     finally:
         torch.set_num_threads(before)
     assert f"with {threads} of 2 threads" in caplog.text
+
+
+def test_a_rate_below_the_lowest_ends_training_after_the_first_epoch() -> None:
+    problem = small_problem(Recipe(lr=0.01, lowest_lr=0.1, batch_size=8))
+    trained = [train(problem, Job(TASKS)), *train_many(problem, [Job(TASKS[:1]), Job(TASKS[1:])])]
+    assert [len(network.curve) for network in trained] == [1, 1, 1]

@@ -385,14 +385,12 @@ class Affinity:
             [[1.0, 2.0], [3.0, 5.0]]
         """
         settings = {**other.settings, **self.settings}
-        differing = [
-            key for key in self.settings if key in other.settings and self.settings[key] != other.settings[key]
-        ]
-        for key in differing:
-            if key in IDENTITY_SETTINGS:
-                found = f"{self.settings[key]!r} and {other.settings[key]!r}"
-                raise ValueError(f"`other` must have been measured with the same {key}, found {found}")
-            del settings[key]
+        for key in self.settings:
+            ours, theirs = self.settings[key], other.settings.get(key, self.settings[key])
+            if ours != theirs and key in IDENTITY_SETTINGS:
+                raise ValueError(f"`other` must have been measured with the same {key}, found {ours!r} and {theirs!r}")
+            if ours != theirs:
+                del settings[key]
 
         tasks = tuple(dict.fromkeys(self.tasks + other.tasks))
         parts = self._arranged(tasks), other._arranged(tasks)

@@ -119,11 +119,11 @@ def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> 
     deviations = (levels - levels.sum(axis=0) / entries) * history.present
     means = _total(weights, deviations / entries + shift_influence(history))
 
-    values = center_values(history)
+    values, draws = center_values(history), np.ascontiguousarray(weights.T)  # [steps, resamples]
     for i, j in np.ndindex(*values.shape[1:]):
         order = np.argsort(values[:, i, j])[: np.isfinite(values[:, i, j]).sum()]  # missing values come last
-        ranks = np.cumsum(weights.T[order], axis=0)  # [sorted steps, resamples]: draws up to and including each step
-        counts = weights[:, order].sum(axis=1)
+        ranks = np.cumsum(draws[order], axis=0)  # draws up to and including each step
+        counts = draws[order].sum(axis=0)
         cut = average.trim_counts(counts)
         kept = np.diff(np.clip(ranks, cut, counts - cut), axis=0, prepend=cut[None])
         means[:, i, j] += divide(values[order, i, j] @ kept, counts - 2 * cut)

@@ -158,9 +158,10 @@ def group_order(matrix: Floats) -> list[int]:
         return list(range(len(matrix)))
     # Values are compared within columns, since each target has its own scale.
     known = np.ma.masked_invalid(matrix)
-    similarity = ((known - known.mean(axis=0)) / known.std(axis=0)).filled(0.0)
-    distance = np.max(similarity + similarity.T) - (similarity + similarity.T)
-    return [int(j) for j in leaves_list(linkage(squareform(distance, checks=False), "average"))]
+    helps = ((known - known.mean(axis=0)) / known.std(axis=0)).filled(0.0)
+    similarity = helps + helps.T
+    tree = linkage(squareform(similarity.max() - similarity, checks=False), "average")
+    return leaves_list(tree).tolist()  # type: ignore[no-any-return]
 
 
 def html_table(affinity: Affinity) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -134,8 +135,7 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
         end = ceil(fraction * len(affinity.steps))
         ends.append(end)
         counts = None if affinity.block_counts is None else affinity.block_counts[:end]
-        level = LevelHistory.align(affinity.history[:end], affinity.null[:end], counts)
-        matrix = averages(level, average)
+        matrix = averages(LevelHistory.align(affinity.history[:end], affinity.null[:end], counts), average)
         groups[fraction] = ()
         if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
             prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)
@@ -143,10 +143,8 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
             groups[fraction] = tuple(sorted(served))
 
     # How many of the longest prefixes have the same groups?
-    latest = list(groups.values())[::-1]
-    same = 1
-    while same < len(latest) and latest[same] == latest[0]:
-        same += 1
-    agree = same >= min(MIN_AGREEING_PREFIXES, len(latest))
-    settled = latest[0] != () and agree and len(set(ends)) == len(ends)
+    last = groups[max(groups)]
+    same = len(list(takewhile(lambda served: served == last, reversed(groups.values()))))
+    agree = same >= min(MIN_AGREEING_PREFIXES, len(groups))
+    settled = last != () and agree and len(set(ends)) == len(ends)
     return Settled(settled, int(affinity.steps[ends[-same] - 1]) if settled else None, groups)

@@ -79,6 +79,13 @@ class SelectionProblem:
         assert self.scores is not None
         return np.diag(self.scores)
 
+    @cached_property
+    def unit_values(self) -> Floats:
+        """The score of each unit in each listed network [networks, units], or −inf where it cannot be served."""
+        assert self.networks is not None
+        values = self.networks.values
+        return np.stack([values[:, list(unit)].sum(axis=1) for unit in self.units], axis=1)
+
     def value_of(self, choices: Iterable[NetworkChoice]) -> float:
         """Returns the sum of the scores of all served tasks."""
         value = 0.0

@@ -124,16 +124,11 @@ def train(
     Raises:
         Diverged: If the validation loss was never finite.
     """
-    where = torch.device(device)
+    where, report = torch.device(device), progress or (lambda epochs: None)
     raise_problems(job_problems(problem, job, where, targets))
     with _isolated():
         training = Training(problem, [job], where, {} if targets is None else {job: targets}, meter)
-
-        def report() -> None:
-            if progress is not None:
-                progress(training.epoch)
-
-        training.run(report, checkpoint, checkpoint_every)
+        training.run(lambda: report(training.epoch), checkpoint, checkpoint_every)
         (trained,) = training.results()
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
@@ -227,11 +222,15 @@ def _train_chunk(
     report: Callable[[int], None],
 ) -> list[Trained]:
     """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
-    try:
+
+    def train_at_once() -> list[Trained]:  # a function of its own, so that its memory is freed if it fails
         with _isolated():
             training = Training(problem, jobs, device, targets)
             training.run(lambda: report(int((~training.running).sum())))
             return training.results()
+
+    try:
+        return train_at_once()
     except torch.OutOfMemoryError:
         if len(jobs) == 1:
             raise
@@ -339,6 +338,8 @@ class Training:
     @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each network trains on: it has neither reached the last epoch or rate, nor run out of patience."""
+        if self.epoch == 0:
+            return np.ones(len(self.jobs), dtype=bool)
         windows = self.step.windows
         rate = None if windows is None else windows.rate
         waited = (self.epoch - 1 - self.best_epoch).tolist()

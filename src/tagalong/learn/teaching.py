@@ -222,26 +222,21 @@ class Lesson:
         taught = job.taught
         if taught is None or Lesson.of(taught) != self.taught:
             raise InvalidInput("`job.taught`", f"must be of this lesson ({self.taught!r})", repr(taught))
-        return {
-            name: self._mixed_target(name, taught.mix, taught.fill)
-            for name in job.tasks
-            if name in self.answers and self._is_changed(name, taught)
-        }
-
-    def _is_changed(self, name: str, taught: Taught) -> bool:
-        """Returns whether a target differs from the labels. Otherwise, a student is trained as any other network."""
-        if taught.mix or self.labelled < len(self.problem.train):
-            return True
-        return taught.fill and not bool(self._labels(name).isfinite().all())
-
-    def _mixed_target(self, name: str, mix: float, fill: bool) -> Tensor:
-        key = name, mix, fill
-        if key not in self._mixed:
-            self._mixed[key] = mix_targets(self._labels(name), self.answers[name], mix, fill, self.labelled)
-        return self._mixed[key]
-
-    def _labels(self, name: str) -> Tensor:
-        return require_in_memory(self.problem.train, OPERATION).targets[name].cpu()
+        rows = require_in_memory(self.problem.train, OPERATION)
+        targets = {}
+        for name in job.tasks:
+            if name not in self.answers:
+                continue
+            # A student whose targets are the labels is trained as any other network.
+            labels = rows.targets[name].cpu()
+            has_gaps = taught.fill and not bool(labels.isfinite().all())
+            if not taught.mix and not has_gaps and self.labelled == len(rows):
+                continue
+            key = name, taught.mix, taught.fill
+            if key not in self._mixed:
+                self._mixed[key] = mix_targets(labels, self.answers[name], taught.mix, taught.fill, self.labelled)
+            targets[name] = self._mixed[key]
+        return targets
 
 
 def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, labelled: int | None = None) -> Tensor:
@@ -304,7 +299,10 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
     if not added:
         return problem
     inputs = torch.cat([rows.inputs, *added])
-    targets = {name: _append_missing(target, len(inputs)) for name, target in rows.targets.items()}
+    targets = {}
+    for name, target in rows.targets.items():
+        missing = target.new_full((len(inputs) - len(target), *target.shape[1:]), torch.nan)
+        targets[name] = torch.cat([target, missing])
     return replace(problem, train=Split(inputs, targets))
 
 
@@ -319,10 +317,6 @@ def mix_rows(inputs: Tensor, count: int) -> Tensor:
     pairs = torch.as_tensor(draw.integers(len(inputs), size=(2, count))).to(inputs.device)
     weights = torch.as_tensor(draw.beta(BETA, BETA, count)).to(inputs).view(-1, *[1] * (inputs.dim() - 1))
     return torch.lerp(inputs.index_select(0, pairs[0]), inputs.index_select(0, pairs[1]), weights)
-
-
-def _append_missing(target: Tensor, rows: int) -> Tensor:
-    return torch.cat([target, target.new_full((rows - len(target), *target.shape[1:]), torch.nan)])
 
 
 def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[Network]:

@@ -16,7 +16,6 @@ from scipy.sparse import coo_matrix
 
 from ..problem import (
     TIE_TOLERANCE,
-    Floats,
     Limits,
     NetworkChoice,
     Networks,
@@ -79,7 +78,7 @@ def _exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], 
     """Adds networks to a choice, or exchanges them one by one, until nothing improves."""
     networks = problem.networks
     assert networks is not None
-    values = np.maximum(_unit_values(problem), UNSERVED_VALUE)  # [networks, units]
+    values = np.maximum(problem.unit_values, UNSERVED_VALUE)  # [networks, units]
     limit = problem.max_total_cost * (1 + 1e-9)
     value = _value(problem, rows)
     while not (limits.should_stop and _serves_all(problem, rows)):
@@ -100,7 +99,7 @@ def _exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], 
 
 
 def _value(problem: SelectionProblem, rows: list[int]) -> float:
-    return float(_unit_values(problem)[rows].max(axis=0, initial=UNSERVED_VALUE).sum())
+    return float(problem.unit_values[rows].max(axis=0, initial=UNSERVED_VALUE).sum())
 
 
 def _serves_all(problem: SelectionProblem, rows: list[int]) -> bool:
@@ -134,18 +133,11 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
     return replace(problem, networks=joined)
 
 
-def _unit_values(problem: SelectionProblem) -> Floats:
-    """Returns the value of each unit in each network [networks, units], or −inf where it cannot be served."""
-    assert problem.networks is not None
-    values = problem.networks.values
-    return np.stack([values[:, list(unit)].sum(axis=1) for unit in problem.units], axis=1)
-
-
 def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float = np.inf) -> Solution:
     """Returns the solution in which each unit is served by the best of the chosen networks."""
     networks = problem.networks
     assert networks is not None
-    serving = np.array(rows)[_unit_values(problem)[list(rows)].argmax(axis=0)]
+    serving = np.array(rows)[problem.unit_values[list(rows)].argmax(axis=0)]
     choices = []
     for row in np.unique(serving).tolist():
         served = [task for unit, by in zip(problem.units, serving, strict=True) if by == row for task in unit]
@@ -162,7 +154,7 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     if not len(networks.cost):
         return None
     # Variables: whether each network is chosen, and whether it serves a unit, for each unit that it can serve.
-    unit_values = _unit_values(problem)
+    unit_values = problem.unit_values
     rows, units = np.nonzero(np.isfinite(unit_values))
     count, pairs = len(networks.cost), np.arange(len(rows))
     price = TIE_TOLERANCE / (2 * problem.n)  # eliminates networks that add nothing
