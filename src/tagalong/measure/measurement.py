@@ -6,8 +6,9 @@
 3. The rules of the optimizer turn each source's gradient into the step that training on this task alone would take. If
    only some tasks are sources, the step on a zero gradient (the null step, which momentum and weight decay cause) is
    observed like another source. Affinities are stored relative to it, so that they stay comparable between steps.
-4. First-order estimators need inner products of gradients and steps. For the lookahead, the shared parameters move by
-   one step at a time, the closure is replayed from the same random state and buffers, and the parameters are restored.
+4. Gradients are computed when they are needed. First-order estimators need inner products of gradients and steps. For
+   the lookahead, one source at a time: the shared parameters move by its step, the closure is replayed from the same
+   random state and buffers, and the parameters are restored.
 5. Each estimator computes the affinities from what was observed. They stay on the device as a reading, which the
    meter's history copies to the host later, so that training does not wait.
 """
@@ -103,13 +104,13 @@ def measure_step(
     if not sources or not targets:
         return None, notes
 
-    # 3. Gradients and steps
+    # 3. What computes the gradients and steps; nothing is computed yet
     differentiate = partial(TaskGradients, tasks=tasks, parameters=parameters, scale=setup.scale(), replicas=replicas)
     gradients = differentiate(main, losses, weights=setup.task_weights(tasks), capture=capture)
     target_gradients = None if held_out is None else differentiate(held_out, target_losses)
-    steps = setup.steps(parameters)
-    null = len(sources) < len(tasks) and setup.uses_steps and not steps.idle
-    source_steps = SourceSteps(steps, gradients, sources, null=null)
+    rules = setup.step_rules(parameters)
+    null = len(sources) < len(tasks) and setup.uses_steps and not rules.idle
+    source_steps = SourceSteps(rules, gradients, sources, null=null)
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
@@ -148,8 +149,8 @@ def measure_step(
         sources,
         targets,
         HostCopy(torch.stack([estimator(observed).to(observed.before) for estimator in setup.estimators])),
-        idle=steps.idle,
-        lr=steps.lr if setup.per_lr and setup.uses_steps else 1.0,
+        idle=rules.idle,
+        lr=rules.lr if setup.per_lr and setup.uses_steps else 1.0,
         before=before,
         skipped={"missing": missing, "non-finite loss": infinite},
         finite=gradients.finite + (target_gradients.finite if target_gradients is not None else []),

@@ -164,7 +164,7 @@ def step_notes(source_steps: SourceSteps, observed: Observed, closure: Replayabl
         is_low_precision = any(p.dtype not in (torch.float32, torch.float64) for p in source_steps.parameters)
         if has_step and observed.after is not None:
             yield NO_STEP_CHANGES_A_LOSS
-        elif has_gradient and not has_step and is_low_precision and source_steps.rule.moves:
+        elif has_gradient and not has_step and is_low_precision and source_steps.rules.moves:
             yield STEPS_ARE_ROUNDED_AWAY
     elif observed.after is not None:
         size = change[change.isfinite()].square().mean().sqrt()

@@ -212,11 +212,13 @@ def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> Op
 
     worker = threading.Thread(target=run_function, daemon=True)
     worker.start()
-    while not outcome:
+    while True:  # `stop` is asked at least once, however soon the solver ends
         if limits.stop is not None and limits.stop():
             raise TimeoutError("stopped before any grouping was found")
         limits.report("integer program: still searching")
         worker.join(POLL_SECONDS)
+        if outcome:
+            break
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
