@@ -1,7 +1,7 @@
 """Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
 Solvers use pairwise scores if all groups up to a size may be trained. Otherwise, they use a list of all networks, or of
-only the promising ones if there are too many to list.
+only the promising ones if there are too many to list. For many tasks, `solve` then chooses "search" or "milp".
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         max_size=min(n, request.max_size or n),
         max_networks=int(min(n, affordable)),
         max_total_cost=np.inf if constant_cost else limit,
-        more=None,
+        list_more=None,
         scale=1.0,
     )
     weights = request.sign * request.weights_of(tasks)
 
-    def restrict(trains: Bools, values: Floats, cost: Floats) -> Networks:
+    def allowed_networks(trains: Bools, values: Floats, cost: Floats) -> Networks:
         """Returns the networks that no option forbids. The option `cost` applies where the cost is NaN."""
         size = trains.sum(axis=1)
         allowed = (size <= problem.max_size) & (alone | (size > 1))
@@ -67,7 +67,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         scale = float(np.nanmax(np.abs(values))) or 1.0
         values = np.where(np.isnan(values), -np.inf, values / scale)
         cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
-        return replace(problem, networks=restrict(trains, values, cost), scale=scale)
+        return replace(problem, networks=allowed_networks(trains, values, cost), scale=scale)
 
     # Results of whole groups take precedence over pairwise scores.
     assert scores.matrix is not None
@@ -91,7 +91,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         for group, results in given.items():
             row = (trains == [task in group for task in tasks]).all(axis=1)
             values[row] = np.where(np.isnan(results), values[row], results / scale)
-        return restrict(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
+        return allowed_networks(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
 
     if n <= MAX_LISTED:
         networks = list_groups(membership(np.arange(1, 2**n), n))
@@ -105,7 +105,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
     for link in request.cannot_link:
         linked = np.isin(tasks, list(link))
         forbidden |= np.outer(linked, linked) & ~np.eye(n, dtype=bool)
-    return replace(problem, networks=list_groups(_promising_groups(problem, forbidden)), more=list_groups)
+    return replace(problem, networks=list_groups(_promising_groups(problem, forbidden)), list_more=list_groups)
 
 
 def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[tuple[int, ...], ...]:

@@ -108,17 +108,17 @@ def select_groups(
               2  2       0              1
     """
     request = SelectionRequest(**options)
-    known_scores = read_scores(scores, request.complete, request.place_unmeasured)
-    request.check(known_scores)
-    budgets = _read_budgets(budget, len(known_scores.tasks))
+    task_scores = read_scores(scores, request.complete, request.place_unmeasured)
+    request.check(task_scores)
+    budgets = _read_budgets(budget, len(task_scores.tasks))
     deadline = time.monotonic() + (request.time_limit or np.inf)
     limits = Limits(deadline, request.seed, stop=request.stop)
-    problem = build_problem(known_scores, request)
+    problem = build_problem(task_scores, request)
     solver, solutions = solve(problem, budgets, request.solver, limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
-            groupings[k] = _to_grouping(known_scores, request, problem, solution, k, solver)
+            groupings[k] = _to_grouping(task_scores, request, problem, solution, k, solver)
         elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
             limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
             hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
@@ -128,8 +128,8 @@ def select_groups(
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
     gains: dict[int, float] = {}
     errors: dict[int, float] = {}
-    if affinity is not None or known_scores.completion is not None:
-        groupings, gains, errors = _resample(affinity, known_scores, request, groupings)
+    if affinity is not None or task_scores.completion is not None:
+        groupings, gains, errors = _resample(affinity, task_scores, request, groupings)
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
@@ -222,7 +222,7 @@ def _resample(
     if affinity is not None and number:
         matrices = affinity.only(scores.tasks).bootstrap(number, request.seed)
     limits = Limits(time.monotonic() + DEFAULT_SECONDS, request.seed, stop=request.stop)
-    quick = replace(limits, deadline=np.inf, kicks=3)
+    quick = replace(limits, deadline=np.inf, kicks=3)  # of each resample; the time for all of them is limited above
     served: list[list[Served]] = [[] for _ in budgets]
     resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
     for matrix in matrices:
@@ -235,7 +235,7 @@ def _resample(
         resampled = replace(scores, matrix=matrix)
         problem = build_problem(resampled, request)
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
-        if problem.more is not None:
+        if problem.list_more is not None:
             quick.deadline = time.monotonic() + 0.5
         _, solutions = solve(problem, budgets, solver, quick)
         groups = []

@@ -45,14 +45,14 @@ def can_solve_exactly(problem: SelectionProblem) -> bool:
     """Returns whether the dynamic program applies and takes at most a few seconds."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
-    return problem.n <= MAX_LISTED and problem.more is None and problem.max_total_cost == np.inf
+    return problem.n <= MAX_LISTED and problem.list_more is None and problem.max_total_cost == np.inf
 
 
 class _DynamicProgram:
     """The highest value of serving each set of tasks, by number of networks.
 
     Attributes:
-        served: the value of the best network for each served set, minus a tiny price for each trained task, which
+        set_values: the value of the best network for each served set, minus a tiny price for each trained task, which
             breaks ties in favor of smaller groups.
         best: the highest value of each set with at most k networks: best[k][set].
     """
@@ -61,18 +61,18 @@ class _DynamicProgram:
         self.problem, n = problem, problem.n
         self.price = TIE_TOLERANCE / (2 * n**2)  # all prices add up to at most half a tie
         self.slack = max(self.price / (4 * n), 8 * n * np.finfo(np.float64).eps)  # above rounding errors
-        self.served = self._pairwise_values(limits) if problem.networks is None else self._listed_values()
+        self.set_values = self._pairwise_values(limits) if problem.networks is None else self._listed_values()
         sets = np.arange(2**n)
         for unit in problem.units:
             mask = sum(1 << task for task in unit)
-            self.served[(sets & mask != 0) & (sets & mask != mask)] = -np.inf
+            self.set_values[(sets & mask != 0) & (sets & mask != mask)] = -np.inf
         nothing = np.full(2**n, -np.inf)
         nothing[0] = 0.0
         self.best = [nothing]
         for k in range(1, max_networks + 1):
             if limits.should_stop:
                 raise TimeoutError
-            extended = self.served if k == 1 else best_split(self.served, self.best[-1])
+            extended = self.set_values if k == 1 else best_split(self.set_values, self.best[-1])
             self.best.append(np.maximum(self.best[-1], extended))
             limits.report("exact solver: %d networks", k)
 
@@ -115,15 +115,15 @@ class _DynamicProgram:
         chosen = tuple(choices)
         return Solution(chosen, values[-1] + TIE_TOLERANCE / 2, True, self._ties(chosen, k))
 
-    def _next_sets(self, left: int, networks: int, slack: float) -> list[int]:
+    def _next_sets(self, left: int, networks_left: int, slack: float) -> list[int]:
         """Returns the sets that the next network may serve.
 
         All contain the first remaining task, so that each partition is found only once.
         """
         sets = np.arange(2**self.problem.n)
         sets = sets[((sets & ~left) == 0) & ((sets & left & -left) > 0)]
-        values = self.served[sets] + self.best[networks - 1][left ^ sets]
-        best_sets: list[int] = sets[values >= self.best[networks][left] - slack].tolist()
+        values = self.set_values[sets] + self.best[networks_left - 1][left ^ sets]
+        best_sets: list[int] = sets[values >= self.best[networks_left][left] - slack].tolist()
         return best_sets
 
     def _networks_for(self, served: int) -> tuple[Floats, Ints, Ints]:
@@ -165,21 +165,21 @@ class _DynamicProgram:
         return tuple(ties[:MAX_TIES])
 
     def _extend(
-        self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks: int, least: float
+        self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks_left: int, least: float
     ) -> Iterator[tuple[tuple[NetworkChoice, ...], int]]:
         """Yields a partial choice and then all its extensions that can reach the value `least`."""
         yield choices, left
-        if not left or not networks:
+        if not left or not networks_left:
             return
-        slack = max(self.best[networks][left] + value - least, 0.0) + TIE_TOLERANCE
-        for served in self._next_sets(left, networks, slack):
-            needed = least - value - self.best[networks - 1][left ^ served]
+        slack = max(self.best[networks_left][left] + value - least, 0.0) + TIE_TOLERANCE
+        for served in self._next_sets(left, networks_left, slack):
+            needed = least - value - self.best[networks_left - 1][left ^ served]
             values, trains, rows = self._networks_for(served)
             # Prices reduce the values of the remaining sets by up to half a tie.
             for i in np.flatnonzero(values >= needed - TIE_TOLERANCE / 2):
                 choice = NetworkChoice(tasks_of(int(trains[i])), tasks_of(served), int(rows[i]))
                 after = value + float(values[i])
-                yield from self._extend((*choices, choice), after, left ^ served, networks - 1, least)
+                yield from self._extend((*choices, choice), after, left ^ served, networks_left - 1, least)
 
 
 def _network_key(choices: tuple[NetworkChoice, ...]) -> tuple[tuple[tuple[int, ...], int], ...]:
