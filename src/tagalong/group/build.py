@@ -96,7 +96,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
     if n <= MAX_LISTED:
         networks = list_groups(membership(np.arange(1, 2**n), n))
         listed = replace(problem, scores=None if restricted else problem.scores, networks=networks)
-        if n <= MAX_COMPLETE_PROGRAM or can_solve_exactly(listed):
+        if n <= MAX_COMPLETE_PROGRAM or scores.given or can_solve_exactly(listed):
             return listed
     if scores.given:
         expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"

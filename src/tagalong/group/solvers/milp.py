@@ -33,43 +33,39 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     """Returns the best choice for each budget, found by branch and cut.
 
-    If only promising groups are listed, groups similar to those of a first choice are added before.
-
     Raises:
         TimeoutError: If no choice was found in time.
     """
     solutions: list[Solution | None] = []
     for i, budget in enumerate(budgets):
         share = limits.share(len(budgets) - i)
-        if problem.list_more is None:
-            solutions.append(_branch_and_cut(problem, budget, share))
-        else:
-            problem, solution = _solve_promising(problem, budget, share)
-            solutions.append(solution)
+        # A first choice, in case HiGHS finds no better one in time.
+        rows = _exchange_networks(problem, budget, [], share)
+        try:
+            solution = _branch_and_cut(problem, budget, share if problem.list_more is None else share.share(2))
+        except TimeoutError:
+            if not _serves_all(problem, rows):
+                raise
+            solution = _to_solution(problem, rows, float(problem.unit_values.max(axis=0).sum()))
+        if solution is not None and problem.value_of(solution.choices) < _value(problem, rows) - TIE_TOLERANCE:
+            solution = _to_solution(problem, rows, solution.bound)
+        if solution is not None and problem.list_more is not None:
+            problem, solution = _add_similar_groups(problem, budget, solution, share)
+        solutions.append(solution)
     return solutions
 
 
-def _solve_promising(
-    problem: SelectionProblem, budget: int, limits: Limits
-) -> tuple[SelectionProblem, Solution | None]:
-    """Solves the problem for the listed groups, and then improves the choice by groups that are similar to it."""
-    rows = _exchange_networks(problem, budget, [], limits)
-    try:
-        solution = _branch_and_cut(problem, budget, limits.share(2))
-    except TimeoutError:
-        if not _serves_all(problem, rows):
-            raise
-        solution = None
-    if solution is not None and problem.value_of(solution.choices) > _value(problem, rows):
-        rows = [choice.row for choice in solution.choices]
-    while _serves_all(problem, rows) and not limits.should_stop:
+def _add_similar_groups(
+    problem: SelectionProblem, budget: int, solution: Solution, limits: Limits
+) -> tuple[SelectionProblem, Solution]:
+    """Lists further groups, which are similar to the chosen ones, and improves the choice by exchanges."""
+    rows = [choice.row for choice in solution.choices]
+    while not limits.should_stop:
         value = _value(problem, rows)
         problem = _list_similar_groups(problem, rows)
         rows = _exchange_networks(problem, budget, rows, limits)
         if _value(problem, rows) <= value + TIE_TOLERANCE:
             break
-    if not _serves_all(problem, rows):
-        return problem, None
     solution = _to_solution(problem, rows, simple_bound(problem, budget))
     return problem, replace(solution, proven=False)
 
