@@ -63,28 +63,6 @@ def test_two_thirds_of_unmeasured_pairs_are_within_one_standard_deviation(tasks:
     assert rank or np.sqrt((error**2).mean()) < 0.6  # the noise alone is 0.5
 
 
-def test_draws_have_the_stated_mean_and_deviation_and_leave_measured_pairs_alone() -> None:
-    table = with_gaps(planted(12, 3, 0.2), 0.3)
-    found = complete_pairs(table)
-    assert found is not None
-    random = np.random.default_rng(0)
-    draws = np.stack([found.draw(table, random) for _ in range(4000)])
-    at = found.predicted
-    np.testing.assert_allclose(draws.std(axis=0)[at], found.stderr[at], rtol=0.1)
-    assert np.abs((draws.mean(axis=0) - found.matrix)[at] / found.stderr[at]).max() < 0.08
-    np.testing.assert_array_equal(draws[7][~at], table[~at])
-
-
-def test_errors_of_the_same_source_are_correlated() -> None:
-    table = np.random.default_rng(0).standard_normal((6, 6))
-    table[0, 2:] = np.nan  # one pair is all that is known of source 0
-    found = complete_pairs(table)
-    assert found is not None
-    random = np.random.default_rng(0)
-    draws = np.stack([found.draw(table, random)[0, 2:] for _ in range(2000)])
-    assert np.corrcoef(draws.T)[0, 1] > 0.1
-
-
 @pytest.mark.parametrize(("tasks", "families"), [(12, 3), (40, 4)])
 def test_planted_families_are_found_with_half_of_the_pairs_missing(tasks: int, families: int) -> None:
     table = with_gaps(planted(tasks, families, 0.15), 0.5)

@@ -41,22 +41,6 @@ class Completion:
     matrix: Floats
     stderr: Floats
     predicted: Bools
-    _fit: _Fit
-
-    def draw(self, matrix: Floats, random: np.random.Generator) -> Floats:
-        """Returns a copy of a table in which predicted pairs are drawn from their distribution.
-
-        The errors of two predictions are correlated if they have the source or the target in common.
-        """
-        fit, shape = self._fit, self._fit.sources.shape
-        of_sources, of_targets = (
-            np.einsum("ikl,il->ik", np.linalg.cholesky(inverses), random.standard_normal(shape))
-            for inverses in (fit.source_inverses, fit.target_inverses)
-        )
-        errors = of_sources @ _regressors(fit.targets).T + _regressors(fit.sources) @ of_targets.T
-        errors += random.standard_normal(errors.shape)
-        errors *= self.stderr / np.sqrt(1.0 + fit.leverages())
-        return np.where(self.predicted, self.matrix + errors, matrix)
 
 
 def complete_pairs(matrix: Floats) -> Completion | None:
@@ -90,7 +74,7 @@ def complete_pairs(matrix: Floats) -> Completion | None:
     variances = np.minimum(residual_variance * (1.0 + fit.leverages()), max(1.0, residual_variance))
     predictions = (center + spread * fit.predictions()) * largest
     errors = spread * np.sqrt(variances) * largest
-    return Completion(np.where(predicted, predictions, matrix), np.where(predicted, errors, 0.0), predicted, fit)
+    return Completion(np.where(predicted, predictions, matrix), np.where(predicted, errors, 0.0), predicted)
 
 
 @dataclass(frozen=True)

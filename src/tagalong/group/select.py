@@ -231,7 +231,8 @@ def _resample(
         # Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
         matrix = np.where(np.isfinite(matrix), matrix, scores.matrix)
         if scores.completion is not None:
-            matrix = scores.completion.draw(matrix, random)
+            predictions = random.normal(scores.completion.matrix, scores.completion.stderr)
+            matrix = np.where(scores.completion.predicted, predictions, matrix)
         resampled = replace(scores, matrix=matrix)
         problem = build_problem(resampled, request)
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
