@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -50,9 +49,6 @@ class Affinity:
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
-        block_counts: the number of measured values behind each entry of `history`, or None if each entry is one value.
-            A meter whose history has reached `history_memory` keeps means over blocks of steps. Means, counts and
-            standard errors take the counts into account.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -71,7 +67,6 @@ class Affinity:
     null: Floats
     skipped: Mapping[str, Ints] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    block_counts: Ints | None = None
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
@@ -79,7 +74,7 @@ class Affinity:
         n, steps = len(tasks), len(np.asarray(self.history))
         shapes = {
             **dict.fromkeys(("mean", "stderr", "count"), (n, n)),
-            **dict.fromkeys(("history", "block_counts"), (steps, n, n)),
+            "history": (steps, n, n),
             "steps": (steps,),
             "null": (steps, n),
         }
@@ -91,9 +86,8 @@ class Affinity:
         settings = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         checked: dict[str, Any] = {"tasks": tasks, "skipped": skipped, "settings": settings}
         for name, shape in shapes.items():
-            if getattr(self, name) is not None:
-                dtype = np.int64 if name in ("count", "steps", "block_counts") else np.float64
-                checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
+            dtype = np.int64 if name in ("count", "steps") else np.float64
+            checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
         if (np.diff(checked["steps"]) <= 0).any():
             raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
@@ -109,7 +103,6 @@ class Affinity:
         null: ArrayLike | None = None,
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
-        block_counts: ArrayLike | None = None,
     ) -> Affinity:
         """Creates an affinity by averaging a history of measured steps.
 
@@ -124,8 +117,6 @@ class Affinity:
             null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
             settings: the measurement settings. `average` and `trim` select the type of average.
-            block_counts: the number of measured values behind each entry of `history`, if entries are means over
-                blocks of steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -144,7 +135,6 @@ class Affinity:
             "null": np.full((length, n), np.nan) if null is None else null,
             "skipped": skipped or {},
             "settings": settings or {},
-            "block_counts": block_counts,
         }
         return cls(**unaveraged)._average_with(Average.from_settings(settings or {}))
 
@@ -295,8 +285,6 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        if average != "mean":
-            self._warn_if_coarse(f"the {average} average is computed from block means")
         return self._average_with(Average(average, trim))
 
     def leveled(self) -> Affinity:
@@ -312,14 +300,13 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        level = LevelHistory.align(self.history, self.null)
         return Affinity.from_history(
             np.where(level.present, level.values, np.nan),
             self.tasks,
             self.steps,
             skipped=self.skipped,
             settings=self.settings,
-            block_counts=self.block_counts,
         )
 
     def between(self, first: int, last: int) -> Affinity:
@@ -331,7 +318,6 @@ class Affinity:
             4.0
         """
         self._require_history("between")
-        self._warn_if_coarse("`between` keeps the blocks that start in the given range")
         rows = (self.steps >= first) & (self.steps < last)
         if not rows.any():
             measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
@@ -350,7 +336,6 @@ class Affinity:
         self._require_history("every")
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
-        self._warn_if_coarse("`every` keeps every n-th block")
         return self._at_steps(slice(None, None, n))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -401,8 +386,6 @@ class Affinity:
         if len(self.steps) and len(other.steps):
             # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
             offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
-            counts = [np.isfinite(p.history) if p.block_counts is None else p.block_counts for p in parts]
-            in_blocks = self.block_counts is not None or other.block_counts is not None
             return Affinity.from_history(
                 np.concatenate([part.history for part in parts]),
                 tasks,
@@ -410,7 +393,6 @@ class Affinity:
                 null=np.concatenate([part.null for part in parts]),
                 skipped=skipped,
                 settings=settings,
-                block_counts=np.concatenate(counts) if in_blocks else None,
             )
 
         # Without both histories, means are weighted by the number of values behind them.
@@ -450,7 +432,7 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            level = LevelHistory.align(self.history, self.null, self.block_counts)
+            level = LevelHistory.align(self.history, self.null)
             return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
@@ -513,7 +495,7 @@ class Affinity:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _average_with(self, average: Average) -> Affinity:
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        level = LevelHistory.align(self.history, self.null)
         settings = {**self.settings, "average": average.name, "trim": average.trim}
         if average.name != "trimmed":
             del settings["trim"]
@@ -528,7 +510,6 @@ class Affinity:
             self.steps[rows],
             null=self.null[rows],
             settings=self.settings,
-            block_counts=None if self.block_counts is None else self.block_counts[rows],
         )
 
     def _arranged(self, tasks: tuple[str, ...]) -> Affinity:
@@ -552,16 +533,7 @@ class Affinity:
             history=arrange(self.history, np.nan),
             null=np.pad(self.null, [(0, 0), (0, 1)], constant_values=np.nan)[:, at],
             skipped={reason: arrange(counts) for reason, counts in self.skipped.items()},
-            block_counts=None if self.block_counts is None else arrange(self.block_counts),
         )
-
-    def _warn_if_coarse(self, consequence: str) -> None:
-        if self.block_counts is not None:
-            warnings.warn(
-                f"the history holds means over blocks of up to {self.settings.get('steps_per_block', 'several')} "
-                f"measured steps, because it had reached the meter's `history_memory`; {consequence}.",
-                stacklevel=3,
-            )
 
     def _require_history(self, method: str) -> None:
         if not len(self.steps):

@@ -35,7 +35,7 @@ DIRECTION = "[source][target]"
 MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON would exceed about 2 MB
 SAVE_AGAIN_HINT = "save the affinity again"
 FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
-PER_STEP_FIELDS = ("steps", "history", "null", "block_counts")
+PER_STEP_FIELDS = ("steps", "history", "null")
 # Words in task names that suggest a personal trait, and how other such words begin.
 PERSONAL_WORDS = (
     "sex male female man woman men women boy girl trans race racial skin nationality asian black white caste faith "
@@ -102,7 +102,6 @@ def read_json(path: Path) -> dict[str, Any]:
         archive = path.with_name(document["archive"])
         with report_damage(archive, hint="keep both files of the affinity together"):
             document |= unpack_arrays(archive.read_bytes())
-    document.setdefault("block_counts", None)
     with report_damage(path, hint=SAVE_AGAIN_HINT):
         return {name: document[name] for name in (*FIELDS, *PER_STEP_FIELDS)}
 
