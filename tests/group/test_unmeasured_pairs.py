@@ -27,7 +27,7 @@ def planted(tasks: int, families: int, noise: float, seed: int = 0) -> Floats:
     return (family[:, None] == family) + levels[0][:, None] + levels[1] + noise * draw.standard_normal((tasks, tasks))
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
 def test_additive_tables_are_recovered(scale: float) -> None:
     a, b = np.random.default_rng(1).standard_normal((2, 9))
     table = scale * (a[:, None] + b)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tagalong.rendering import TextTable
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class GroupingsByBudget(Mapping[int, Grouping]):
+class GroupingsByBudget(dict[int, Grouping]):
     """The best grouping for each number of networks, and what each further network gains.
 
     The total never decreases with further networks, even if all affinities are noise: the more groups there are to
@@ -44,9 +43,9 @@ class GroupingsByBudget(Mapping[int, Grouping]):
     def __init__(
         self, groupings: Mapping[int, Grouping], gains: Mapping[int, float], errors: Mapping[int, float]
     ) -> None:
-        self._groupings = dict(groupings)
-        self.gains = MappingProxyType(dict(gains))
-        self.errors = MappingProxyType(dict(errors))
+        super().__init__(groupings)
+        self.gains = gains
+        self.errors = errors
 
     @property
     def enough(self) -> int:
@@ -56,15 +55,6 @@ class GroupingsByBudget(Mapping[int, Grouping]):
             if self.gains[following] <= max(self.errors.get(following, 0.0), 1e-9 * abs(self[following].value)):
                 return budget
         return budgets[-1]
-
-    def __getitem__(self, budget: int) -> Grouping:
-        return self._groupings[budget]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._groupings)
-
-    def __len__(self) -> int:
-        return len(self._groupings)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with one row for each number of networks."""

@@ -63,17 +63,16 @@ def complete_pairs(matrix: Floats) -> Completion | None:
 
     # Standardize the scores. They are sorted first, so that the order of the tasks does not affect rounding.
     scores = np.sort(matrix[measured])
-    largest = float(np.abs(scores).max()) or 1.0
-    center, spread = float((scores / largest).mean()), float((scores / largest).std())
+    center, spread = float(scores.mean()), float(scores.std())
     spread = spread or abs(center) or 1.0  # one score alone shows only its magnitude
-    values = (np.where(measured, matrix, 0.0) / largest - center) / spread
+    values = (np.where(measured, matrix, 0.0) - center) / spread
 
     # Measured pairs have variance 1, so a prediction for a task about which little is known is not less certain than
     # that, unless even held-out pairs were predicted worse.
     fit, residual_variance = _choose_fit(values, measured)
     variances = np.minimum(residual_variance * (1.0 + fit.leverages()), max(1.0, residual_variance))
-    predictions = (center + spread * fit.predictions()) * largest
-    errors = spread * np.sqrt(variances) * largest
+    predictions = center + spread * fit.predictions()
+    errors = spread * np.sqrt(variances)
     return Completion(np.where(predicted, predictions, matrix), np.where(predicted, errors, 0.0), predicted)
 
 

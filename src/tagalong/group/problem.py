@@ -23,8 +23,7 @@ SECONDS_BETWEEN_REPORTS = 2.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Networks:
+class Networks(NamedTuple):
     """A list of networks that may be chosen.
 
     Attributes:

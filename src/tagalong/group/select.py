@@ -142,14 +142,9 @@ def _read_budgets(budget: Any, n: int) -> list[int]:
         return list(range(1, min(n, MAX_BUDGETS) + 1))
     several = isinstance(budget, Iterable) and not isinstance(budget, str)
     budgets = list(budget) if several else [budget]
-    if not budgets:
-        raise InvalidInput("budget", "must contain at least one number of networks", "none")
-    for networks in budgets:
-        if not is_positive_integer(networks):
-            hint = "limit costs with `max_total_cost`"
-            raise InvalidInput("budget", "must be a positive integer (the number of networks)", repr(networks), hint)
-        if networks > n:
-            raise InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(networks))
+    if not budgets or not all(is_positive_integer(networks) and networks <= n for networks in budgets):
+        expected = f"must be a number of networks from 1 to {n}, the number of tasks"
+        raise InvalidInput("budget", expected, repr(budget), hint="limit costs with `max_total_cost`")
     return [int(networks) for networks in budgets]
 
 

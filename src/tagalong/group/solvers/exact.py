@@ -161,8 +161,8 @@ class _DynamicProgram:
         for choices, left in islice(self._extend((), 0.0, everything, k, least), MAX_PARTIAL_CHOICES):
             if not left:
                 by_networks.setdefault(_network_key(choices), choices)
-        ties = sorted(list(by_networks.values())[1:], key=_size_and_tasks)
-        return tuple(ties[:MAX_TIES])
+        others = list(by_networks.values())[1:]
+        return tuple(sorted(others, key=_size_and_tasks)[:MAX_TIES])
 
     def _extend(
         self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks_left: int, least: float

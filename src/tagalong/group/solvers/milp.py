@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.pool import ThreadPool
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -120,13 +121,8 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
     if not similar:
         return problem
     added = problem.list_more(np.array(list(similar.values())))
-    joined = Networks(
-        np.concatenate([networks.trains, added.trains]),
-        np.concatenate([networks.values, added.values]),
-        np.concatenate([networks.cost, added.cost]),
-        np.concatenate([networks.candidates, added.candidates]),
-    )
-    return replace(problem, networks=joined)
+    columns: list[Any] = [np.concatenate(parts) for parts in zip(networks, added, strict=True)]
+    return replace(problem, networks=Networks(*columns))
 
 
 def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float = np.inf) -> Solution:
