@@ -64,7 +64,7 @@ class Check:
 def plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     """Returns the duration of a forward and a backward pass."""
     watch = Stopwatch(setup.parameters[0].device)
-    losses = list(TaskLosses.read(closure()).losses.values())
+    losses = list(TaskLosses.read(closure()).by_task.values())
     if losses:  # a rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)
@@ -130,9 +130,8 @@ def summarize(
 
     # Saved values if parameters move, one gradient, and the training gradient if `meter.backward` is used.
     size = sum(p.nbytes for p in parameters)
-    memory = (
-        (3 if "after" in setup.needs else 2) * size + setup.steps(parameters).state_bytes + 2 * closure.state.copied
-    )
+    memory = (3 if "after" in setup.needs else 2) * size
+    memory += setup.step_rules(parameters).state_bytes + 2 * closure.state.copied
     if setup.uses_gradients:
         memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))

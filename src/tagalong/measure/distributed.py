@@ -120,13 +120,13 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: The losses of this rank; with multiple ranks, only those with a positive weight.
+        local: The losses of this rank; with multiple ranks, only those with a positive weight.
         mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
         share: This rank's fraction of the total weight, w_r / Σ w_r.
         values: The entries of `mean` as Python numbers.
     """
 
-    losses: TaskLosses
+    local: TaskLosses
     mean: Tensor
     share: Tensor
     values: list[float]
@@ -159,7 +159,7 @@ def agree_on_losses(
         call: The number of previous calls to the meter.
         replicas: The ranks that must agree.
     """
-    local_values = [losses.values(tasks) for losses in local_losses]
+    local_values = [losses.stacked(tasks) for losses in local_losses]
     if replicas.alone:
         raise_closure_problems(problems)
         return [
@@ -189,7 +189,7 @@ def agree_on_losses(
     for losses, weight, total_loss, total_weight in zip(local_losses, weights, *totals, strict=True):
         # A NaN loss would make the sum of gradients NaN even with weight 0.
         weighted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
-        counted = {task: loss for task, loss in losses.losses.items() if task in weighted}
+        counted = {task: loss for task, loss in losses.by_task.items() if task in weighted}
         mean = total_loss / total_weight
         agreed.append(AgreedLosses(TaskLosses(counted, losses.weights), mean, weight / total_weight, mean.tolist()))
     return agreed

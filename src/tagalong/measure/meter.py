@@ -300,7 +300,7 @@ class AffinityMeter:
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
         main, target = self._read_closures(closure, held_out)
-        if is_learning_static_graph(self._wrapper()):
+        if is_learning_static_graph(self._find_wrapper()):
             raise_closure_problems(
                 ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
             )
@@ -329,7 +329,7 @@ class AffinityMeter:
                     finally:
                         replayable.restore_start()
                     measure()
-                    measuring.append(trial._watch.seconds())
+                    measuring.append(trial._stopwatch.seconds())
         finally:
             generators.restore(generators.start)
         rows = len({*sources, *targets}) if target is None else len(sources) + len(targets)
@@ -358,7 +358,7 @@ class AffinityMeter:
             GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
         self._clock = TrainingClock()
-        self._calls = self._readings = 0
+        self._calls = self._readings = 0  # a reading without finite gradients does not count as measured
         self._has_measured = self._has_measured_pairs = self._postponed = False
         self._held_out: bool | None = None
         self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
@@ -471,13 +471,14 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         if not (self._schedule.due(call) or self._postponed):
             return call, False
-        wrapper = self._wrapper()
+        wrapper = self._find_wrapper()
         if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return call, not self._postponed
 
-    def _wrapper(self) -> DistributedDataParallel | None:
+    def _find_wrapper(self) -> DistributedDataParallel | None:
+        # The search is slow, so the wrapper found last is used between the calls that are checked.
         if self._must_verify():
             self._search.search(self._setup.models, self._setup.parameters)
         return self._search.found
@@ -507,31 +508,35 @@ class AffinityMeter:
         """
         verify, wrapper = self._must_verify(), self._search.found
         replicas = self._setup.replicas(wrapper)
-        self._watch = Stopwatch(self._setup.parameters[0].device)
-        ran, needed = None, []
+        self._stopwatch = Stopwatch(self._setup.parameters[0].device)
+        chosen: Chosen | None = None
+        needed: Sequence[str] = []
         if isinstance(closure, TaskFunctions):
-            ran = self._choose_functions(closure, held_out)
-            needed = closure.tasks if self._is_trial and verify else [*ran[0], *(ran[1] if held_out is None else ())]
-        main, target_closure = self._replayable(closure, needed), None
-        main.run(self._watch if is_training else None)
+            # Only the functions of the tasks that are needed run, or all of them in the first step of a check.
+            chosen = sources, targets = self._choose_functions(closure, held_out)
+            needed = [*sources, *targets] if held_out is None else sources
+            if self._is_trial and verify:
+                needed = closure.tasks
+        main, held_out_closure = self._replayable(closure, needed), None
+        main.run(self._stopwatch if is_training else None)
 
-        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and ran is None
+        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and chosen is None
         capture = GradientSum() if keeps_gradients else None
         try:
             if held_out is not None:
-                target_closure = self._replayable(held_out, ran[1] if ran else [], held_out=True)
-                target_closure.run()
+                held_out_closure = self._replayable(held_out, chosen[1] if chosen else [], held_out=True)
+                held_out_closure.run()
             tasks = self._history.tasks or ()
-            if ran is not None:
+            if chosen is not None:
                 tasks = tasks or tuple(closure.tasks)
             elif verify:
                 tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            losses = returned_losses(main.returned) if ran is None else closure.tasks
-            notes = [] if losses is None else self._changed_task_notes(list(losses))
+            names = returned_losses(main.returned) if chosen is None else closure.tasks
+            notes = [] if names is None else self._changed_task_notes(list(names))
             try:
                 reading, step_notes = measure_step(
-                    self._setup, tasks, main, target_closure, self._choose, replicas,
-                    ran=ran, call=call, first=not self._has_measured, verify=verify, capture=capture,
+                    self._setup, tasks, main, held_out_closure, self._choose, replicas,
+                    chosen=chosen, call=call, first=not self._has_measured, verify=verify, capture=capture,
                 )  # fmt: skip
                 notes += step_notes
             except ClosureError as error:
@@ -539,12 +544,12 @@ class AffinityMeter:
                     raise
                 reading = None
                 notes += [f"{problem} This call was not measured." for problem in error.problems]
-            if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+            if held_out_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
                 # The next backward pass, that of training, expects gradients for the parameters used in the last run.
                 main.replay()
         finally:
-            if target_closure is not None:
-                target_closure.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             (main.restore_start if restore_start else main.restore_end)()
 
         if reading is not None:
@@ -552,10 +557,10 @@ class AffinityMeter:
             if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
         self._warn_about(notes)
-        self._clock.add_measurement(self._watch)
+        self._clock.add_measurement(self._stopwatch)
         if isinstance(self._schedule, Auto):
             # Ranks must agree on when to measure next.
-            durations = replicas.gather((self._watch.seconds(), self._clock.plain_step_seconds))
+            durations = replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main
 

@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 from .estimators import Quantity
 from .gradients import Gradient, TaskGradients
 from .isolation import copy_tensors
-from .steps import Steps
+from .steps import StepRules
 
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
@@ -21,14 +21,14 @@ class SourceSteps:
     """The steps Δθ_i that the optimizer would take on the loss of each source task i alone.
 
     Args:
-        steps: The optimizer's rule for a step on a gradient.
+        rules: The rules of the optimizers for a step on a gradient.
         gradients: The gradients of the sources.
         sources: The source tasks.
         null: Whether the last step is the null step, on a zero gradient.
     """
 
-    def __init__(self, steps: Steps, gradients: TaskGradients, sources: Sequence[str], *, null: bool) -> None:
-        self.rule, self.gradients, self.sources, self.null = steps, gradients, sources, null
+    def __init__(self, rules: StepRules, gradients: TaskGradients, sources: Sequence[str], *, null: bool) -> None:
+        self.rules, self.gradients, self.sources, self.null = rules, gradients, sources, null
         self.parameters = gradients.parameters
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class SourceSteps:
     def step(self, gradient: Gradient, indices: Sequence[int]) -> list[Tensor]:
         origin = [self.parameters[i].data for i in indices]
         step = [torch.zeros_like(p) for p in origin]
-        self.rule.add(step, indices, gradient, origin)
+        self.rules.add_step(step, indices, gradient, origin)
         return step
 
     def losses_after(self, replay: Callable[[], Tensor], rows: Sequence[Tensor] | None) -> Tensor:
@@ -71,7 +71,7 @@ class SourceSteps:
         try:
             for row in range(len(self)):
                 torch._foreach_copy_(values, saved)
-                self.rule.add(values, range(len(values)), self.gradient(row, rows=rows), saved)
+                self.rules.add_step(values, range(len(values)), self.gradient(row, rows=rows), saved)
                 after.append(replay())
         finally:
             torch._foreach_copy_(values, saved)
@@ -87,7 +87,7 @@ class SourceSteps:
             pairs = zip(target_rows, step, strict=True)
             return torch.stack([-(matrix @ part.reshape(-1).to(matrix.dtype)).to(device) for matrix, part in pairs])
 
-        factor = self.rule.slope(indices)
+        factor = self.rules.slope(indices)
         if factor is None:
             return torch.stack([effects(row).sum(0) for row in range(len(self))])
         # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
@@ -95,7 +95,7 @@ class SourceSteps:
         gram = torch.stack(products).sum(0)
         weights = [self.gradients.weights[task] for task in self.sources]
         slopes = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
-        if self.rule.idle:
+        if self.rules.idle:
             return slopes
         null_effects = effects(len(self.sources))
         used = [[index in self.gradients.touched[task] for index in indices] for task in self.sources]
@@ -137,7 +137,7 @@ def inner_products(
         number_of_rows = len(targets)
         tasks += [task for task in present if task not in tasks and "centered_inner" in needs]
     blocks = source_steps.gradients.blocks(number_of_rows + len(tasks), memory)
-    if len(blocks) > 1 and not source_steps.rule.separable:
+    if len(blocks) > 1 and not source_steps.rules.separable:
         raise InvalidInput(
             "gradient_memory",
             "must be large enough for the gradients of all tasks with this optimizer",

@@ -18,7 +18,7 @@ from .distributed import Replicas, is_sharded
 from .estimators import Estimator
 from .gradients import sparse_gradient_error
 from .isolation import has_compiled_modules
-from .steps import Steps, check_ownership, make_steps, read_optimizers
+from .steps import StepRules, check_ownership, make_step_rules, read_optimizers
 
 Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
@@ -96,15 +96,15 @@ class Setup:
         if self.lr is None:
             check_ownership(self.trainable(), self.optimizers)
         if self.per_lr:
-            _ = self.steps(self.trainable()).lr  # raises if there is more than one
+            _ = self.step_rules(self.trainable()).lr  # raises if there is more than one
 
     def trainable(self) -> list[Tensor]:
         return [p for p in self.parameters if p.requires_grad]
 
-    def steps(self, parameters: Sequence[Tensor]) -> Steps:
+    def step_rules(self, parameters: Sequence[Tensor]) -> StepRules:
         if not self.uses_steps:
-            return Steps({}, [])
-        return make_steps(parameters, self.optimizers, self.update, self.lr)
+            return StepRules({}, [])
+        return make_step_rules(parameters, self.optimizers, self.update, self.lr)
 
     def scale(self) -> float:
         # Not scale(), which would initialize the scaler; that is up to the training loop.

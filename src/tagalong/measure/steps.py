@@ -20,8 +20,8 @@ CHUNK_SIZE = 1 << 22  # elements, which bounds the memory for temporaries withou
 WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
-class Steps:
-    """The steps of all shared parameters, each computed by the rule for its optimizer.
+class StepRules:
+    """The rules by which the optimizers move all shared parameters.
 
     As in training, parameters that no optimizer owns do not move, nor do those that the task does not use.
 
@@ -56,7 +56,7 @@ class Steps:
         slopes = {None if rule is None else rule.slope(index) for index, rule in rules.items()}
         return slopes.pop() if len(slopes) == 1 else None
 
-    def add(
+    def add_step(
         self,
         out: Sequence[Tensor],
         indices: Sequence[int],
@@ -72,7 +72,7 @@ class Steps:
             if gradient is not None and index in self._rule_of:
                 rows.setdefault(self._rule_of[index], []).append((target, index, gradient, start))
         for rule, moved in rows.items():
-            rule.add(*map(list, zip(*moved, strict=True)))
+            rule.add_step(*map(list, zip(*moved, strict=True)))
 
 
 class StepRule(ABC):
@@ -95,7 +95,7 @@ class StepRule(ABC):
         return None
 
     @abstractmethod
-    def add(
+    def add_step(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
         """Adds the step on `gradients`, starting from `origin` (the values of these parameters), to `out`.
@@ -132,7 +132,7 @@ class SgdRule(StepRule):
             return 1.0 + self._momentum * fresh, self._momentum**2
         return fresh, self._momentum
 
-    def add(
+    def add_step(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
         for has_buffer in (False, True):
@@ -158,15 +158,15 @@ class AdamRule(StepRule):
         counts = [torch.as_tensor(s["step"], dtype=torch.float32).reshape(()) for s in self._states.values()]
         self._steps = dict(zip(self._states, torch.stack(counts).tolist() if counts else (), strict=True))
 
-    def add(
+    def add_step(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
         ends = accumulate(g.numel() for g in gradients)
         rows = zip(ends, out, indices, gradients, origin, strict=True)
         for _, chunk in groupby(rows, key=lambda row: row[0] // CHUNK_SIZE):
-            self._add(*map(list, list(zip(*chunk, strict=True))[1:]))
+            self._add_chunk(*map(list, list(zip(*chunk, strict=True))[1:]))
 
-    def _add(self, out: list[Tensor], indices: list[int], g: list[Tensor], origin: list[Tensor]) -> None:
+    def _add_chunk(self, out: list[Tensor], indices: list[int], g: list[Tensor], origin: list[Tensor]) -> None:
         group, (beta1, beta2) = self._group, map(float, self._group["betas"])
         lr, decay = float(group["lr"]), float(group["weight_decay"])
         counts = [self._steps.get(index, 0.0) + 1.0 for index in indices]
@@ -208,7 +208,7 @@ class CopiedOptimizer(StepRule):
         values = [value for p in parameters.values() for value in (p, *(optimizer.state.get(p) or {}).values())]
         self.state_bytes = sum(value.nbytes for value in values if isinstance(value, Tensor))
 
-    def add(
+    def add_step(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
         stand_ins = [nn.Parameter(start.detach().clone()) for start in origin]
@@ -272,9 +272,9 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
     return clone
 
 
-def make_steps(
+def make_step_rules(
     parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], update: str, lr: float | None = None
-) -> Steps:
+) -> StepRules:
     """Returns the steps that the optimizers in their current state would take on one task's gradient.
 
     Args:
@@ -284,7 +284,7 @@ def make_steps(
         lr: A learning rate that replaces them.
     """
     if lr is not None:
-        return Steps({SgdRule({"lr": lr}, {}): range(len(parameters))}, [lr])
+        return StepRules({SgdRule({"lr": lr}, {}): range(len(parameters))}, [lr])
     index_of = {id(p): i for i, p in enumerate(parameters)}
     rules: dict[StepRule, Sequence[int]] = {}
     without_formula: dict[Optimizer, dict[int, Tensor]] = {}
@@ -307,7 +307,7 @@ def make_steps(
             rules[AdamRule(group, states, bool(group.get("decoupled_weight_decay", kind is AdamW)))] = indices
     for optimizer, owned in without_formula.items():
         rules[CopiedOptimizer(optimizer, owned)] = list(owned)
-    return Steps(rules, learning_rates)
+    return StepRules(rules, learning_rates)
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
