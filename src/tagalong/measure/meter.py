@@ -34,7 +34,7 @@ from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
 from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
-from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
+from .streaming import GradientStream, check_streaming
 from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
@@ -74,7 +74,7 @@ class AffinityMeter:
         estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
             (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms),
             ``"centered_cosine"`` (the same after subtracting the mean over the tasks), a custom estimator, or a list of
-            estimators. ``"streaming"`` and ``"streaming_gradient"`` need no closure but `observe`.
+            estimators. ``"streaming"`` needs no closure but `observe`.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
@@ -138,7 +138,9 @@ class AffinityMeter:
     ) -> None:
         if not is_positive_integer(sketch_dimension):
             raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
-        self._streamed, others = split_estimators(estimator)
+        estimators: list[Any] = list(estimator) if isinstance(estimator, list | tuple) else [estimator]
+        self._streamed = ["streaming"] if "streaming" in estimators else []
+        others = [item for item in estimators if item != "streaming"]
         self._setup = Setup(
             shared,
             optimizer,
@@ -153,7 +155,8 @@ class AffinityMeter:
             gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
-        check_streaming(self._setup, self._streamed)
+        if self._streamed:
+            check_streaming(self._setup)
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
         self._log: Any = getattr(log, "log", log)
@@ -229,7 +232,7 @@ class AffinityMeter:
                 generators.restore(generators.start)
         return is_due
 
-    def observe(self, task: str, loss: Tensor | float | None = None) -> None:
+    def observe(self, task: str) -> None:
         """Adds the gradient that training has just computed to the task's running mean, for ``"streaming"``.
 
         Call this method directly after ``backward()``, before gradients are unscaled, clipped or set to zero. The
@@ -242,7 +245,6 @@ class AffinityMeter:
 
         Args:
             task: The task whose loss was differentiated.
-            loss: The loss whose ``backward()`` was called; only ``"streaming_gradient"`` needs it.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 1), torch.randn(8, 3)
@@ -259,14 +261,11 @@ class AffinityMeter:
             (60, ('a', 'b', 'c'))
         """
         if self._stream is None:
-            raise RuntimeError(
-                f"`observe` needs one of the estimators {', '.join(map(repr, STREAMING_ESTIMATORS))}; create the meter "
-                "with estimator='streaming'"
-            )
+            raise RuntimeError("`observe` needs a meter that was created with estimator='streaming'")
         if not self._stream.started:
             self._search.search(self._setup.models, self._setup.parameters)
             self._stream.started = True
-        self._stream.observe(task, loss, self._search.found)
+        self._stream.observe(task, self._search.found)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -312,7 +311,7 @@ class AffinityMeter:
             )
         # A copy of this meter, which has measured nothing yet, records the step.
         trial = copy.copy(self)
-        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, (), None, True
+        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, [], None, True
         trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
         trial.reset()
         is_apart = isinstance(main, TaskFunctions)
@@ -361,9 +360,7 @@ class AffinityMeter:
         self._schedule = copy.deepcopy(self._unused_schedule)
         self._history = MeterHistory(self._given_tasks, self._setup.estimators, self._history_memory)
         self._stream = (
-            GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
-            if self._streamed
-            else None
+            GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
         self._clock = TrainingClock()
         self._calls = self._readings = 0  # a reading without finite gradients does not count as measured
@@ -638,8 +635,8 @@ class AffinityMeter:
             if not self._stream.observed:
                 raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
             settings |= {"update": setup.update} if setup.optimizers else {}
-            settings |= {"per_lr": setup.per_lr and name == "streaming_gradient", "observed": self.observed}
-            return self._stream.affinity(name, settings)
+            settings |= {"observed": self.observed}
+            return self._stream.affinity(settings)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
