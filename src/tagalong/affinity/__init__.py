@@ -4,7 +4,6 @@ They are produced by `tagalong.measure` and used by `tagalong.group`.
 """
 
 from .affinity import Affinity as Affinity
-from .bootstrap import max_resamples as max_resamples
 from .display import named_values as named_values
 from .io import disclaimer as disclaimer
 from .io import square_matrix as square_matrix
