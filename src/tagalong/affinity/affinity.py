@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from tagalong.tabular import read_table
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
-from .display import extent, html_table, named_values, text_table
+from .display import extent, html_table, text_table
 from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
@@ -174,18 +175,14 @@ class Affinity:
         """
         if axis not in ("source", "target"):
             raise ValueError(f"`axis` must be 'source' or 'target', found {axis!r}")
-        values = read_only_array("matrix", matrix)
-        names = tuple(map(str, range(len(values)))) if tasks is None else as_names(tasks)
-        n = len(names)
-        fields: dict[str, Any] = {
-            "mean": read_only_array("matrix", values, (n, n)),
-            "stderr": np.full((n, n), np.nan) if stderr is None else np.asarray(stderr),
-            "count": np.isfinite(values) if count is None else np.asarray(count),
-        }
+        names = tuple(map(str, range(len(np.asarray(matrix))))) if tasks is None else as_names(tasks)
+        mean = read_only_array("matrix", matrix, (len(names), len(names)))
+        errors = np.full_like(mean, np.nan) if stderr is None else np.asarray(stderr)
+        counts = np.isfinite(mean) if count is None else np.asarray(count)
         if axis == "target":
-            fields = {name: matrix.T for name, matrix in fields.items()}
-        fields |= dict.fromkeys(("steps", "history", "null"), ())
-        return cls(tasks=names, **fields, settings=settings or {})
+            mean, errors, counts = mean.T, errors.T, counts.T
+        per_step: dict[str, Any] = dict.fromkeys(("steps", "history", "null"), ())
+        return cls(names, mean, errors, counts, **per_step, settings=settings or {})
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -218,9 +215,9 @@ class Affinity:
             FileNotFoundError: If the file does not exist.
             DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
         """
-        values = read_json(Path(path))
+        document = read_json(Path(path))
         with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
-            return cls(**values)
+            return cls(**{entry.name: document[entry.name] for entry in fields(cls)})
 
     def save(self, path: PathLike) -> None:
         """Saves the affinity atomically. `load` restores it bit for bit.
@@ -295,8 +292,9 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        if average != "mean":
-            self._warn_if_coarse(f"the {average} average is computed from block means")
+        if average != "mean" and self.block_counts is not None:
+            message = f"the history has reached `history_memory`; the {average} average is computed from block means"
+            warnings.warn(message, stacklevel=2)
         return self._average_with(Average(average, trim))
 
     def leveled(self) -> Affinity:
@@ -312,18 +310,15 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
-        return Affinity.from_history(
-            np.where(level.present, level.values, np.nan),
-            self.tasks,
-            self.steps,
-            skipped=self.skipped,
-            settings=self.settings,
-            block_counts=self.block_counts,
-        )
+        level = LevelHistory.align(self)
+        history = np.where(level.present, level.values, np.nan)
+        leveled = replace(self, history=history, null=np.full_like(self.null, np.nan))
+        return leveled._average_with(Average.from_settings(self.settings))
 
     def between(self, first: int, last: int) -> Affinity:
         """Keeps the steps from call number `first` up to, but not including, `last`.
+
+        If the history holds means over blocks of steps, keeps the blocks that start in this range.
 
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
@@ -331,7 +326,6 @@ class Affinity:
             4.0
         """
         self._require_history("between")
-        self._warn_if_coarse("`between` keeps the blocks that start in the given range")
         rows = (self.steps >= first) & (self.steps < last)
         if not rows.any():
             measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
@@ -341,7 +335,7 @@ class Affinity:
         return self._at_steps(rows)
 
     def every(self, n: int) -> Affinity:
-        """Keeps every n-th measured step. This shows the effect of measuring less often.
+        """Keeps every n-th measured step, or block of steps. This shows the effect of measuring less often.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
@@ -350,7 +344,6 @@ class Affinity:
         self._require_history("every")
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
-        self._warn_if_coarse("`every` keeps every n-th block")
         return self._at_steps(slice(None, None, n))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -450,7 +443,7 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            level = LevelHistory.align(self.history, self.null, self.block_counts)
+            level = LevelHistory.align(self)
             return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
@@ -495,7 +488,12 @@ class Affinity:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
             {'affinity onto age/ill': -1.0, 'affinity onto ill/age': 2.0}
         """
-        return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
+        name = self.settings.get("estimator") or "affinity"
+        return {
+            f"{name} onto {self.tasks[j]}/{self.tasks[i]}": float(self.mean[i, j])
+            for j, i in permutations(range(len(self.tasks)), 2)
+            if np.isfinite(self.mean[i, j])
+        }
 
     def __str__(self) -> str:
         return text_table(self, terminal_width())
@@ -513,7 +511,7 @@ class Affinity:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _average_with(self, average: Average) -> Affinity:
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        level = LevelHistory.align(self)
         settings = {**self.settings, "average": average.name, "trim": average.trim}
         if average.name != "trimmed":
             del settings["trim"]
@@ -554,14 +552,6 @@ class Affinity:
             skipped={reason: arrange(counts) for reason, counts in self.skipped.items()},
             block_counts=None if self.block_counts is None else arrange(self.block_counts),
         )
-
-    def _warn_if_coarse(self, consequence: str) -> None:
-        if self.block_counts is not None:
-            warnings.warn(
-                f"the history holds means over blocks of up to {self.settings.get('steps_per_block', 'several')} "
-                f"measured steps, because it had reached the meter's `history_memory`; {consequence}.",
-                stacklevel=3,
-            )
 
     def _require_history(self, method: str) -> None:
         if not len(self.steps):

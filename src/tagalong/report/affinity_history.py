@@ -202,25 +202,12 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
     middles, sizes = _block_middles(affinity)
     last = length - entries
     starts = [*range(0, last, max(1, entries // WINDOWS_PER_STEP, -(-last // MAX_POINTS))), last]
-    parts = [_part(level, slice(start, start + entries)) for start in starts]
+    parts = [level.between(level.steps[start], level.steps[start + entries - 1] + 1) for start in starts]
     return SmoothedAffinity(
         steps=np.array([np.average(middles[s : s + entries], weights=sizes[s : s + entries]) for s in starts]),
         mean=np.stack([part.mean for part in parts]),
         stderr=np.stack([part.stderr for part in parts]),
         extent=_extent(entries, block),
-    )
-
-
-def _part(affinity: Affinity, entries: slice) -> Affinity:
-    """Returns the affinity of some entries of the history. Unlike `between`, it does not warn about blocks."""
-    counts = affinity.block_counts
-    return Affinity.from_history(
-        affinity.history[entries],
-        affinity.tasks,
-        affinity.steps[entries],
-        null=affinity.null[entries],
-        settings=affinity.settings,
-        block_counts=None if counts is None else counts[entries],
     )
 
 
