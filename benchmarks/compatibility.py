@@ -418,7 +418,7 @@ def step(
     loss = losses[task] if task is not None else torch.stack(list(losses.values())).sum()
     backward(loss)
     if meter is not None and task is not None:
-        meter.observe(task, loss)
+        meter.observe(task)
     optimizer.step()
     optimizer.zero_grad()
 

@@ -2,6 +2,7 @@
 
 python benchmarks/measure_cost.py                 # on CUDA if available, otherwise on the CPU (several minutes)
 python benchmarks/measure_cost.py --device cpu --networks celeba --tasks 9 --rounds 5
+python benchmarks/measure_cost.py --device cpu --networks celeba --batch 2 --steps 100     # schedules
 """
 
 import argparse
@@ -10,9 +11,10 @@ from statistics import median
 
 import torch
 
-from contenders import GRAPH_KEPT, PLAIN, USUAL, Contender, make_contenders
+from contenders import GRAPH_KEPT, PLAIN, USUAL, Contender, TrainingSetup, make_contenders
 from harness import Row, make_parser, measure_peak_bytes, progress, save_json, start, table, time_step
 from image_networks import ENCODERS, SATURATING_BATCH, random_batch
+from tagalong import AffinityMeter
 
 TOLERANCE = 1.1  # of the time target, above the floor
 SAMPLE_SECONDS = 0.3  # long enough to time reliably
@@ -26,10 +28,16 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, nargs="+", default=[3, 9, 40], help="numbers of tasks")
     parser.add_argument("--networks", nargs="+", choices=list(ENCODERS), default=list(ENCODERS))
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds per contender")
+    parser.add_argument("--steps", type=int, help="compare schedules instead, over so many training steps")
     options = start(parser)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
-    rows: list[Row] = []
+    if options.steps:
+        rows = [compare_schedules(network, n, options) for network in options.networks for n in options.tasks]
+        print(table(rows, {"plain, ms": ".1f"}))
+        save_json(options.json, rows)
+        return
+    rows = []
     for network in options.networks:
         for tasks in options.tasks:
             rows += compare(network, tasks, options)
@@ -39,9 +47,7 @@ def main() -> None:
 
 def compare(network: str, tasks: int, options: argparse.Namespace) -> list[Row]:
     """Times all contenders on one network in turn, so that a slow phase of the machine affects all of them."""
-    device = options.device
-    batch = options.batch or (8 if device.type == "cpu" else SATURATING_BATCH[network])
-    batches = [random_batch(batch, tasks, device) for _ in range(2)]
+    device, batches = options.device, make_batches(network, tasks, options)
     contenders = list(make_contenders(network, tasks, batches))
     peaks, repeats = {}, {}
     for contender in contenders:
@@ -63,6 +69,40 @@ def compare(network: str, tasks: int, options: argparse.Namespace) -> list[Row]:
     shared_bytes = sum(parameter.nbytes for parameter in ENCODERS[network][0]().parameters())
     copies = {name: peak / shared_bytes for name, peak in peaks.items()}
     return [{"network": network, "n": tasks, **make_row(contender, times, copies)} for contender in contenders]
+
+
+def compare_schedules(network: str, tasks: int, options: argparse.Namespace) -> Row:
+    """Trains without a meter, with ``every=10`` and with ``every="auto"``, and returns how much longer that takes."""
+    batches = make_batches(network, tasks, options)
+    seconds, meters = [], []
+    for every in (None, 10, "auto"):
+        progress(f"{network}, n = {tasks}: every={every}")
+        setup = TrainingSetup(network, [f"task {number}" for number in range(tasks)], batches)
+        meter = None if every is None else AffinityMeter(setup.network.encoder, setup.optimizer, every=every)
+
+        def step(setup: TrainingSetup = setup, meter: AffinityMeter | None = meter) -> None:
+            losses = setup.closure() if meter is None else meter(setup.closure)
+            torch.stack(list(losses.values())).sum().backward()
+            setup.optimizer.step()
+            setup.optimizer.zero_grad()
+
+        step()  # the first measured call checks the closure
+        seconds.append(time_step(step, options.steps, options.device))
+        meters.append(meter)
+    plain, every_tenth, automatic = seconds
+    return {
+        "network": network,
+        "n": tasks,
+        "plain, ms": 1000 * plain,
+        "every=10": f"{100 * (every_tenth / plain - 1):+.0f}%",
+        "every='auto'": f"{100 * (automatic / plain - 1):+.0f}%",
+        "measured by auto": f"{meters[-1].measured} of {meters[-1].calls}",
+    }
+
+
+def make_batches(network: str, tasks: int, options: argparse.Namespace) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    rows = options.batch or (8 if options.device.type == "cpu" else SATURATING_BATCH[network])
+    return [random_batch(rows, tasks, options.device) for _ in range(2)]
 
 
 def make_row(contender: Contender, times: dict[str, float], copies: dict[str, float]) -> Row:

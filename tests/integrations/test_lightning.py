@@ -251,17 +251,15 @@ def test_one_dataset_per_step_is_observed_after_its_backward_pass(tmp_path: Path
 
 
 def test_observing_equals_a_plain_loop(tmp_path: Path) -> None:
-    measuring, module = observing(estimator="streaming_gradient"), OneTaskPerStep()
+    measuring, module = observing(), OneTaskPerStep()
     fit(tmp_path, OneTaskPerStep(), measuring, max_epochs=1, loader=rows_in_turn)
     optimizer = module.configure_optimizers()
-    meter = AffinityMeter(
-        module.machine.encoder, optimizer, model=module, estimator="streaming_gradient", tasks=machine.TASKS
-    )
+    meter = AffinityMeter(module.machine.encoder, optimizer, model=module, estimator="streaming", tasks=machine.TASKS)
     torch.manual_seed(1)
     for batch in rows_in_turn():
         loss = module.training_step(batch, 0)
         loss.backward()
-        meter.observe(machine.TASKS[int(batch["task"][0])], loss)
+        meter.observe(machine.TASKS[int(batch["task"][0])])
         optimizer.step()
         optimizer.zero_grad()
     np.testing.assert_allclose(measuring.meter.affinity().mean, meter.affinity().mean, rtol=1e-6)

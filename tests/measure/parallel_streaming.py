@@ -20,15 +20,14 @@ TASKS, INPUTS, ROWS, ROUNDS = "abcd", 6, 8, 12
 class Way:
     """How gradients are computed: micro-batches per step, and whether ranks average only the last one.
 
-    With `mesh`, every parameter is sharded (FSDP2) over the last dimension of a mesh of ranks, and copied over the
-    first one.
+    If `sharded`, every parameter is divided among the ranks (FSDP2).
     """
 
     accumulate: int = 1
     no_sync: bool = False
     bucket_view: bool = False
     optimizer: str = "AdamW"
-    mesh: tuple[int, ...] | None = None
+    sharded: bool = False
 
 
 WAYS = {
@@ -37,9 +36,8 @@ WAYS = {
     "accumulated with bucket views": Way(accumulate=2, bucket_view=True),
 }
 SHARDED = {
-    "AdamW": Way(mesh=(2,)),
-    "SGD, accumulated": Way(accumulate=2, optimizer="SGD", mesh=(2,)),
-    "RMSprop, two copies": Way(optimizer="RMSprop", mesh=(2, 1)),
+    "AdamW": Way(sharded=True),
+    "SGD, accumulated": Way(accumulate=2, optimizer="SGD", sharded=True),
 }
 
 
@@ -66,10 +64,9 @@ class Run:
         torch.manual_seed(0)
         self.inner = Network().double()
         self.model: nn.Module = self.inner
-        if world > 1 and way.mesh is not None:
-            mesh = init_device_mesh("cpu", way.mesh, mesh_dim_names=("copies", "parts")[-len(way.mesh) :])
-            fully_shard(self.inner.detour, mesh=mesh)
-            fully_shard(self.inner, mesh=mesh)
+        if world > 1 and way.sharded:
+            fully_shard(self.inner.detour)
+            fully_shard(self.inner)
         elif world > 1:
             self.model = DistributedDataParallel(
                 self.inner, gradient_as_bucket_view=way.bucket_view, find_unused_parameters=True
@@ -82,8 +79,7 @@ class Run:
         self._teachers = torch.randn(len(TASKS), INPUTS, 1, dtype=torch.float64, generator=self._draw)
 
     def new_meter(self) -> AffinityMeter:
-        estimators = ["streaming", "streaming_gradient"]
-        return AffinityMeter(self.inner, self.optimizer, estimator=estimators, sketch_dimension=101)
+        return AffinityMeter(self.inner, self.optimizer, estimator="streaming", sketch_dimension=101)
 
     def train(self, *, observe: bool = True, rounds: int = ROUNDS) -> None:
         order = [int(k) for _ in range(rounds) for k in torch.randperm(len(TASKS), generator=self._draw)]
@@ -95,7 +91,7 @@ class Run:
                     loss = self.loss(task)
                     loss.backward()
                 if observe:
-                    self.meter.observe(TASKS[task], loss)
+                    self.meter.observe(TASKS[task])
             self.optimizer.step()
             self.optimizer.zero_grad()
 
@@ -110,12 +106,11 @@ def observed(rank: int, world: int, way: Way) -> dict[str, Any]:
     run.train()
     plain.train(observe=False)
     states = [run.optimizer.state_dict()["state"], plain.optimizer.state_dict()["state"]]
-    affinity, first_order = run.meter.affinity(), run.meter.affinity("streaming_gradient")
+    affinity = run.meter.affinity()
     return {
         "tasks": affinity.tasks,
         "count": affinity.count,
         "cosines": affinity.mean,
-        "products": first_order.mean,
         "weights": [[whole(p.detach()).numpy() for p in part.inner.parameters()] for part in (run, plain)],
         "states": [
             [whole(value).numpy() for state in s.values() for value in state.values() if value is not None]
@@ -135,7 +130,7 @@ def refused(rank: int, *, resumed: bool, rounds: int) -> str:
         task = (number + rank) % len(TASKS) if number >= (rounds - 1) * len(TASKS) else number % len(TASKS)
         run.loss(task).backward()
         try:
-            run.meter.observe(TASKS[task], 1.0)
+            run.meter.observe(TASKS[task])
         except RuntimeError as error:
             return f"{number}: {error}"
         run.optimizer.zero_grad()
@@ -167,7 +162,7 @@ def changed_by_observing(rank: int) -> list[str]:
         return found | {"random": (0, torch.get_rng_state())}
 
     before = snapshot()
-    run.meter.observe("a", 1.0)
+    run.meter.observe("a")
     after = snapshot()
     same = [before[name][0] == after[name][0] and torch.equal(before[name][1], after[name][1]) for name in before]
     return [name for name, unchanged in zip(before, same, strict=True) if not unchanged]
@@ -178,6 +173,8 @@ def refused_sharding(rank: int, case: str) -> str:
     inner, options = Network(), {"estimator": "streaming"}
     if case == "partly":
         fully_shard(inner.detour)
+    elif case == "in copies":
+        fully_shard(inner, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "parts")))
     elif case == "by columns":
         inner.first = nn.Linear(4, 4, bias=False)
         fully_shard(inner.first, shard_placement_fn=lambda p: Shard(1))

@@ -173,6 +173,21 @@ def test_weights_scale_the_step_on_the_source_and_may_change_or_be_tensors() -> 
         measured(model, closure, weights={"a": 1.0, "b": 1.0})
 
 
+def test_weights_that_the_closure_writes_are_not_those_of_the_held_out_closure() -> None:
+    model, closure = regression()
+    weights = dict.fromkeys("abc", 1.0)
+
+    def weigh(weight: float) -> dict[str, Tensor]:
+        weights.update(dict.fromkeys("abc", weight))
+        return closure()
+
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=1, weights=lambda: weights)
+    for _ in range(2):  # replays check only the first measurement
+        meter(lambda: weigh(1.0), lambda: weigh(5.0))
+    first, second = meter.affinity().history
+    np.testing.assert_array_equal(first, second)
+
+
 def test_a_zero_step_changes_nothing_and_has_no_value_per_learning_rate() -> None:
     model, closure = regression()
     for per_lr in (False, True):

@@ -1,7 +1,7 @@
 """Converts scores and options to a problem for the solvers, with scaled scores to maximize and tasks as integers.
 
 Solvers use pairwise scores if all groups up to a size may be trained. Otherwise, they use a list of all networks, or of
-only the promising ones if there are too many to list.
+only the promising ones if there are too many to list. For many tasks, `solve` then chooses "search" or "milp".
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
         max_size=min(n, request.max_size or n),
         max_networks=int(min(n, affordable)),
         max_total_cost=np.inf if constant_cost else limit,
-        more=None,
+        list_more=None,
         scale=top,
     )
 
-    def restrict(trains: Bools, values: Floats, cost: Floats) -> Networks:
+    def allowed_networks(trains: Bools, values: Floats, cost: Floats) -> Networks:
         """Returns the networks that no option forbids. The option `cost` applies where the cost is NaN."""
         size = trains.sum(axis=1)
         allowed = (size <= problem.max_size) & (alone | (size > 1))
@@ -78,7 +78,7 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
         values = np.array([[c.values.get(task, np.nan) for task in tasks] for c in scores.candidates], dtype=np.float64)
         values = np.where(np.isnan(values), -np.inf, scale(values))
         cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
-        return replace(problem, networks=restrict(trains, values, cost))
+        return replace(problem, networks=allowed_networks(trains, values, cost))
 
     # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
     assert scores.matrix is not None
@@ -100,7 +100,7 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
             row = (trains == [task in group for task in tasks]).all(axis=1)
             given = scale(np.array([results.get(task, np.nan) for task in tasks]))
             values[row] = np.where(np.isnan(given), values[row], given)
-        return restrict(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
+        return allowed_networks(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
 
     if n <= MAX_LISTED:
         networks = list_groups(membership(np.arange(1, 2**n), n))
@@ -114,7 +114,7 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
     for link in request.cannot_link:
         linked = np.isin(tasks, list(link))
         forbidden |= np.outer(linked, linked) & ~np.eye(n, dtype=bool)
-    return replace(problem, networks=list_groups(_promising_groups(problem, forbidden)), more=list_groups)
+    return replace(problem, networks=list_groups(_promising_groups(problem, forbidden)), list_more=list_groups)
 
 
 def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[tuple[int, ...], ...]:

@@ -49,12 +49,12 @@ def score_grouping(
         >>> score_grouping(affinity, [{"0", "1"}, {"1", "2"}]).value
         10.0
     """
-    read = read_scores(scores, complete)
+    task_scores = read_scores(scores, complete)
     request = SelectionRequest(objective, allow_single, cost=cost, weights=weights)
-    request.check(read)
-    tasks, sign = read.tasks, request.sign
+    request.check(task_scores)
+    tasks, sign = task_scores.tasks, request.sign
     groups = list(groups)
-    networks = [_look_up(group, read, request) for group in groups]
+    networks = [_look_up(group, task_scores, request) for group in groups]
 
     # Each task is served by the network that says so, or else by the one in which it has the best score.
     serves: list[set[str]] = [set() for _ in networks]
@@ -71,11 +71,11 @@ def score_grouping(
 
     # In no grouping is a task better than in its best network or with its best partner.
     best = dict.fromkeys(tasks, -np.inf)
-    if read.matrix is not None:
-        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not request.allows_single_tasks(read))
-        best_partners = np.where(unused, -np.inf, sign * read.matrix).max(axis=0)
+    if task_scores.matrix is not None:
+        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not request.allows_single_tasks(task_scores))
+        best_partners = np.where(unused, -np.inf, sign * task_scores.matrix).max(axis=0)
         best = dict(zip(tasks, best_partners.tolist(), strict=True))
-    for values in [*read.given.values(), *(entry.values for entry in read.candidates or ())]:
+    for values in [*task_scores.given.values(), *(entry.values for entry in task_scores.candidates or ())]:
         for task, score in values.items():
             best[task] = max(best[task], sign * score)
 
@@ -92,7 +92,7 @@ def score_grouping(
         budget=sum(network.cost for network in networks),
         objective=objective,
         options=options,
-        unmeasured=read.unmeasured,
+        unmeasured=task_scores.unmeasured,
     )
 
 

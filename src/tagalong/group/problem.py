@@ -53,7 +53,7 @@ class SelectionProblem:
         max_size: the maximum number of tasks per network.
         max_networks: the number of networks that `max_total_cost` allows if all networks have the same cost.
         max_total_cost: the maximum total cost of the networks in the list.
-        more: returns the networks for other groups [groups, tasks]. Present if `networks` lists only some groups.
+        list_more: returns the networks for further groups [groups, tasks], or None unless `networks` lists only some.
         scale: the number by which weighted scores were divided.
     """
 
@@ -64,7 +64,7 @@ class SelectionProblem:
     max_size: int
     max_networks: int
     max_total_cost: float
-    more: Callable[[Bools], Networks] | None
+    list_more: Callable[[Bools], Networks] | None
     scale: float
 
     @cached_property

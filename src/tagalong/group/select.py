@@ -108,25 +108,25 @@ def select_groups(
               2  2       0              1
     """
     request = SelectionRequest(**options)
-    known_scores = read_scores(scores, request.complete, request.place_unmeasured)
-    request.check(known_scores)
-    budgets = _read_budgets(budget, len(known_scores.tasks))
+    task_scores = read_scores(scores, request.complete, request.place_unmeasured)
+    request.check(task_scores)
+    budgets = _read_budgets(budget, len(task_scores.tasks))
     deadline = time.monotonic() + (request.time_limit or np.inf)
     limits = Limits(deadline, request.seed, stop=request.stop)
-    problem = build_problem(known_scores, request, max(budgets))
+    problem = build_problem(task_scores, request, max(budgets))
     solver, solutions = solve(problem, budgets, request.solver, limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
-            groupings[k] = _to_grouping(known_scores, request, problem, solution, k, solver)
+            groupings[k] = _to_grouping(task_scores, request, problem, solution, k, solver)
         elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
             raise _explain_infeasible(problem, request, k)
 
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
     gains: dict[int, float] = {}
     errors: dict[int, float] = {}
-    if affinity is not None or known_scores.completion is not None:
-        groupings, gains, errors = _resample(affinity, known_scores, request, groupings)
+    if affinity is not None or task_scores.completion is not None:
+        groupings, gains, errors = _resample(affinity, task_scores, request, groupings)
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
@@ -238,7 +238,7 @@ def _resample(
     if affinity is not None and number:
         matrices = affinity.only(scores.tasks).bootstrap(number, request.seed)
     limits = Limits(time.monotonic() + DEFAULT_SECONDS, request.seed, stop=request.stop)
-    quick = replace(limits, deadline=np.inf, kicks=3)
+    quick = replace(limits, deadline=np.inf, kicks=3)  # of each resample; the time for all of them is limited above
     served: list[list[Served]] = [[] for _ in budgets]
     resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
     for matrix in matrices:
@@ -251,7 +251,7 @@ def _resample(
         resampled = replace(scores, matrix=matrix)
         problem = build_problem(resampled, request, max(budgets))
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
-        if problem.more is not None:
+        if problem.list_more is not None:
             quick.deadline = time.monotonic() + 0.5
         _, solutions = solve(problem, budgets, solver, quick)
         groups = []

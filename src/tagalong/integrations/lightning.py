@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from tagalong.errors import missing_package
 from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
@@ -73,7 +71,6 @@ class AffinityCallback(Callback):
         self._task_losses, self._task_of, self._shared = task_losses, task_of, shared
         self._path, self._budget, self._log = path, check_budget(budget), log
         self._task: str | None = None
-        self._loss: Tensor | None = None
         self._state: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -109,12 +106,9 @@ class AffinityCallback(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        self._loss = loss.detach()
-
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._task is not None and self.meter is not None:
-            self.meter.observe(self._task, self._loss)
+            self.meter.observe(self._task)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         affinity = final_affinity(self.meter)

@@ -102,7 +102,7 @@ class AffinityMixin:
             inputs = {name: value for name, value in inputs.items() if name != self._task_of}
         loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
         if task is not None:
-            self.meter.observe(task, loss)
+            self.meter.observe(task)
         return loss
 
     def _measure(self: Any, model: nn.Module, inputs: Any) -> None:

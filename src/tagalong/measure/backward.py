@@ -35,11 +35,11 @@ class TrainingGradient:
         if self.losses is None:
             raise RuntimeError("`backward` can only be called once per call to the meter; call the meter first")
         # A task without labels has no loss, or NaN, which would make every gradient NaN.
-        read = TaskLosses.read(self.losses)
-        raise_closure_problems(read.problems)
-        losses, capture = read.losses, self.capture
+        task_losses = TaskLosses.read(self.losses)
+        raise_closure_problems(task_losses.problems)
+        losses, capture = task_losses.by_task, self.capture
         if capture is None or len(capture.tasks) < len(losses):
-            is_nan = read.values(list(losses)).isnan().tolist()
+            is_nan = task_losses.stacked(list(losses)).isnan().tolist()
             losses = {task: loss for (task, loss), skip in zip(losses.items(), is_nan, strict=True) if not skip}
 
         # The measured gradients have the meter's weights, and a gradient hook runs only in a real backward pass.

@@ -64,7 +64,7 @@ class Check:
 def plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     """Returns the duration of a forward and a backward pass."""
     watch = Stopwatch(setup.parameters[0].device)
-    losses = list(TaskLosses.read(closure()).losses.values())
+    losses = list(TaskLosses.read(closure()).by_task.values())
     if losses:  # a rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)

@@ -135,10 +135,10 @@ class ReplayableClosure:
         BatchNorm statistics. The state at the end of the first run is therefore restored first.
         """
         self.restore_end()
-        return self.losses.losses[task]
+        return self.losses.by_task[task]
 
     def loss_graph(self) -> LossGraph:
-        return loss_graph(self.losses.losses.values(), self.start_nr)
+        return loss_graph(self.losses.by_task.values(), self.start_nr)
 
 
 def _autograd_sequence_nr() -> int:
@@ -151,16 +151,16 @@ def _autograd_sequence_nr() -> int:
 class TaskLosses:
     """The scalar losses by task from one run of a closure, and their weights for data parallelism."""
 
-    losses: dict[str, Tensor] = field(default_factory=dict)
+    by_task: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float | Tensor] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, returned: Any) -> TaskLosses:
         """Reads the return value of a closure: losses, or (losses, anything). A loss that is None counts as missing."""
-        read, losses = cls(), returned_losses(returned)
+        task_losses, losses = cls(), returned_losses(returned)
         if losses is None:
-            read.problems.append(
+            task_losses.problems.append(
                 "the closure must return a dict {task name: scalar loss}, one entry per task, or a tuple that starts "
                 f"with it, found {type(returned).__name__}."
             )
@@ -168,18 +168,18 @@ class TaskLosses:
             loss, weight = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 1.0)
             problem = None if loss is None else _loss_problem(task, loss, weight)
             if problem is not None:
-                read.problems.append(f"the closure returned for task {task!r} {problem}")
+                task_losses.problems.append(f"the closure returned for task {task!r} {problem}")
             elif loss is not None:
-                read.losses[task], read.weights[task] = loss, weight
-        return read
+                task_losses.by_task[task], task_losses.weights[task] = loss, weight
+        return task_losses
 
-    def values(self, tasks: Sequence[str]) -> Tensor:
+    def stacked(self, tasks: Sequence[str]) -> Tensor:
         """Returns detached losses in the order of `tasks` (NaN if missing), without synchronizing with the device."""
-        if not self.losses or not tasks:
+        if not self.by_task or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
-        like = next(iter(self.losses.values())).detach()
+        like = next(iter(self.by_task.values())).detach()
         missing = torch.full_like(like, float("nan"))
-        losses = [self.losses.get(t, missing).detach().reshape(()) for t in tasks]
+        losses = [self.by_task.get(t, missing).detach().reshape(()) for t in tasks]
         if len({(loss.device, loss.dtype) for loss in losses}) > 1:
             losses = [loss.to(like.device, torch.float64) for loss in losses]
         return torch.stack(losses).to(torch.float32 if like.device.type == "mps" else torch.float64)

@@ -39,14 +39,13 @@ class Replicas:
     Args:
         group: The process group, or None for a single process.
         device: The device used for communication.
-        copies: How many ranks hold each part of the parameters, if they are sharded.
 
     Attributes:
         alone: Whether there is only one rank.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu", *, copies: int = 1) -> None:
-        self.group, self.device, self._copies = group, device, copies
+    def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu") -> None:
+        self.group, self.device = group, device
         self.size = 1 if group is None else dist.get_world_size(group)
         self.alone = self.size == 1
 
@@ -63,7 +62,7 @@ class Replicas:
         """Sums what each rank has computed from its part of sharded parameters."""
         if self.alone:
             return value
-        return self.sum([value.to(self.device)])[0].to(value.device) / self._copies
+        return self.sum([value.to(self.device)])[0].to(value.device)
 
     def gather(self, item: T) -> list[T]:
         """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
@@ -121,13 +120,13 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: The losses of this rank; with multiple ranks, only those with a positive weight.
+        local: The losses of this rank; with multiple ranks, only those with a positive weight.
         mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
         share: This rank's fraction of the total weight, w_r / Σ w_r.
         values: The entries of `mean` as Python numbers.
     """
 
-    losses: TaskLosses
+    local: TaskLosses
     mean: Tensor
     share: Tensor
     values: list[float]
@@ -160,7 +159,7 @@ def agree_on_losses(
         call: The number of previous calls to the meter.
         replicas: The ranks that must agree.
     """
-    local_values = [losses.values(tasks) for losses in local_losses]
+    local_values = [losses.stacked(tasks) for losses in local_losses]
     if replicas.alone:
         raise_closure_problems(problems)
         return [
@@ -190,7 +189,7 @@ def agree_on_losses(
     for losses, weight, total_loss, total_weight in zip(local_losses, weights, *totals, strict=True):
         # A NaN loss would make the sum of gradients NaN even with weight 0.
         weighted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
-        counted = {task: loss for task, loss in losses.losses.items() if task in weighted}
+        counted = {task: loss for task, loss in losses.by_task.items() if task in weighted}
         mean = total_loss / total_weight
         agreed.append(AgreedLosses(TaskLosses(counted, losses.weights), mean, weight / total_weight, mean.tolist()))
     return agreed
@@ -219,36 +218,24 @@ def local_start(tensor: Tensor) -> int:
     """Returns the number of elements of a tensor that come before this rank's part, which is a range of rows."""
     if not is_sharded(tensor):
         return 0
-    axis, rows = _shard_axis(tensor), tensor.shape[0]
-    rows_per_rank = -(-rows // tensor.device_mesh.size(axis))
-    first_row = min(rows, tensor.device_mesh.get_local_rank(axis) * rows_per_rank)
-    return first_row * math.prod(tensor.shape[1:])
+    mesh, rows = tensor.device_mesh, tensor.shape[0]
+    rows_per_rank = -(-rows // mesh.size())
+    return min(rows, mesh.get_local_rank() * rows_per_rank) * math.prod(tensor.shape[1:])
 
 
-def sharding_ranks(parameters: Sequence[Tensor], process_group: Any) -> Replicas:
+def sharding_ranks(parameters: Sequence[Tensor]) -> Replicas:
     """Returns the ranks among which FSDP divides the parameters, which is a single process without FSDP."""
     first = parameters[0]
     if not is_sharded(first):
         return Replicas(None)
-    mesh = first.device_mesh
-    if process_group == "auto":
-        process_group = mesh.get_group() if mesh.ndim == 1 else dist.group.WORLD
-    return Replicas(process_group, mesh.device_type, copies=mesh.size() // mesh.size(_shard_axis(first)))
+    return Replicas(first.device_mesh.get_group(), first.device_mesh.device_type)
 
 
-def check_sharding(parameters: Sequence[Tensor], process_group: Any) -> None:
+def check_sharding(parameters: Sequence[Tensor]) -> None:
     """Checks that the parameters are not sharded, or all of them by rows over the same ranks."""
-    sharded = [p for p in parameters if is_sharded(p)]
-    if not sharded:
-        return
-    mesh, placements = sharded[0].device_mesh, sharded[0].placements
-    if len(sharded) < len(parameters) or any((p.device_mesh, p.placements) != (mesh, placements) for p in sharded):
+    layouts = {(p.device_mesh, p.placements) if is_sharded(p) else None for p in parameters}
+    if len(layouts) > 1:
         raise ValueError("`shared` must be sharded in one way; found parameters that are sharded differently, or not")
-    if any(not placement.is_shard(0) and not placement.is_replicate() for placement in placements):
-        raise ValueError(f"`shared` must be sharded by rows, as fully_shard does by default; found {placements}")
-    if sharding_ranks(parameters, process_group).size != mesh.size():
-        raise ValueError("`process_group` must contain all ranks that hold parts of `shared`; pass their group")
-
-
-def _shard_axis(tensor: DTensor) -> int:
-    return [placement.is_shard() for placement in tensor.placements].index(True)
+    (layout,) = layouts
+    if layout is not None and not (len(layout[1]) == 1 and layout[1][0].is_shard(0)):
+        raise ValueError(f"`shared` must be sharded by rows, as fully_shard does by default; found {layout[1]}")

@@ -59,7 +59,7 @@ class TaskGradients:
         weights: Mapping[str, float | Tensor] | None = None,
         capture: GradientSum | None = None,
     ) -> None:
-        self._closure, self._local_tasks = closure, list(losses.losses.losses)
+        self._closure, self._local_tasks = closure, list(losses.local.by_task)
         self._shares = {} if replicas.alone else dict(zip(tasks, losses.share, strict=True))
         self.parameters, self.weights = parameters, weights or {}
         self._scale, self._replicas, self._capture = scale, replicas, capture

@@ -50,7 +50,7 @@ def measure_step(
     choose: Callable[[list[str], list[str]], Chosen],
     replicas: Replicas,
     *,
-    ran: Chosen | None = None,
+    chosen: Chosen | None = None,
     call: int,
     first: bool,
     verify: bool,
@@ -65,7 +65,7 @@ def measure_step(
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects sources and targets from the tasks that can be sources and targets.
         replicas: The ranks that measure together.
-        ran: The tasks that were run as sources and as targets, if not all.
+        chosen: The sources and targets, if tasks have closures of their own and only those of these tasks have run.
         call: The number of previous calls to the meter.
         first: Whether nothing has been measured before.
         verify: Whether to run all checks on the closures.
@@ -91,15 +91,16 @@ def measure_step(
     comparable = [task for task, value in zip(tasks, before, strict=True) if np.isfinite(value)]
     parameters = setup.trainable()
     if not present or not comparable or not parameters:  # `shared` may be frozen temporarily
-        diverged = np.isnan(own).all() and len(main.losses.losses) == len(tasks) > 0
+        diverged = np.isnan(own).all() and len(main.losses.by_task) == len(tasks) > 0
         return None, [NO_TASK_HAS_A_LOSS] if diverged else []
     skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
     notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
     if verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
-        main.restore_end()
         notes += closure_notes(main, tasks, setup)
-    sources, targets = choose(present, comparable) if ran is None else ran
+    if verify or held_out is not None:
+        main.restore_end()  # so that a function given as `weights` sees what the closure wrote
+    sources, targets = choose(present, comparable) if chosen is None else chosen
     sources, targets = [t for t in sources if t in present], [t for t in targets if t in comparable]
     if not sources or not targets:
         return None, notes
@@ -129,7 +130,7 @@ def measure_step(
         share = target_losses.share[columns]
 
         def replay() -> Tensor:
-            values = target_closure.replay(targets).values(targets)
+            values = target_closure.replay(targets).stacked(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
         observed.after = replicas.sum([source_steps.losses_after(replay, source_rows)])[0]
@@ -140,8 +141,8 @@ def measure_step(
 
     # 5. Affinities
     missing = np.logical_or.outer(np.isnan(own), np.isnan(before))
-    if ran is not None:  # the others were not run, so their labels may well be there
-        missing &= np.logical_and.outer(np.isin(tasks, ran[0]), np.isin(tasks, ran[1]))
+    if chosen is not None:  # the others have not run, so their labels may well be there
+        missing &= np.logical_and.outer(np.isin(tasks, chosen[0]), np.isin(tasks, chosen[1]))
     infinite = ~missing & np.logical_or.outer(np.isinf(own), np.isinf(before))
     number = {id(p): k for k, p in enumerate(setup.parameters)}
     touched = {t: {number[id(parameters[i])] for i in indices} for t, indices in gradients.touched.items()}

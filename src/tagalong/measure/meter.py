@@ -34,7 +34,7 @@ from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
 from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
-from .streaming import STREAMING_ESTIMATORS, GradientStream, check_streaming, split_estimators
+from .streaming import GradientStream, check_streaming
 from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
@@ -74,7 +74,7 @@ class AffinityMeter:
         estimator: ``"lookahead"`` (from the paper), ``"gradient"`` (a cheaper first-order approximation), ``"cosine"``
             (the cosine between gradients), ``"cosine_kernels"`` (the same without biases and norms),
             ``"centered_cosine"`` (the same after subtracting the mean over the tasks), a custom estimator, or a list of
-            estimators. ``"streaming"`` and ``"streaming_gradient"`` need no closure but `observe`.
+            estimators. ``"streaming"`` needs no closure but `observe`.
         update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current state,
             or ``"sgd"`` for the plain step −lr·g of the paper. The default is ``"optimizer"`` if an optimizer is given.
         lr: The learning rate for ``update="sgd"``; the optimizer's learning rate by default.
@@ -138,7 +138,9 @@ class AffinityMeter:
     ) -> None:
         if not is_positive_integer(sketch_dimension):
             raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
-        self._streamed, others = split_estimators(estimator)
+        estimators: list[Any] = list(estimator) if isinstance(estimator, list | tuple) else [estimator]
+        self._streamed = ["streaming"] if "streaming" in estimators else []
+        others = [item for item in estimators if item != "streaming"]
         self._setup = Setup(
             shared,
             optimizer,
@@ -153,7 +155,8 @@ class AffinityMeter:
             gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
-        check_streaming(self._setup, self._streamed)
+        if self._streamed:
+            check_streaming(self._setup)
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
         self._log: Any = getattr(log, "log", log)
@@ -229,7 +232,7 @@ class AffinityMeter:
                 generators.restore(generators.start)
         return is_due
 
-    def observe(self, task: str, loss: Tensor | float | None = None) -> None:
+    def observe(self, task: str) -> None:
         """Adds the gradient that training has just computed to the task's running mean, for ``"streaming"``.
 
         Call this method directly after ``backward()``, before gradients are unscaled, clipped or set to zero. The
@@ -242,7 +245,6 @@ class AffinityMeter:
 
         Args:
             task: The task whose loss was differentiated.
-            loss: The loss whose ``backward()`` was called; only ``"streaming_gradient"`` needs it.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 1), torch.randn(8, 3)
@@ -259,14 +261,11 @@ class AffinityMeter:
             (60, ('a', 'b', 'c'))
         """
         if self._stream is None:
-            raise RuntimeError(
-                f"`observe` needs one of the estimators {', '.join(map(repr, STREAMING_ESTIMATORS))}; create the meter "
-                "with estimator='streaming'"
-            )
+            raise RuntimeError("`observe` needs a meter that was created with estimator='streaming'")
         if not self._stream.started:
             self._search.search(self._setup.models, self._setup.parameters)
             self._stream.started = True
-        self._stream.observe(task, loss, self._search.found)
+        self._stream.observe(task, self._search.found)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -306,13 +305,13 @@ class AffinityMeter:
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
         main, target = self._read_closures(closure, held_out)
-        if is_learning_static_graph(self._wrapper()):
+        if is_learning_static_graph(self._find_wrapper()):
             raise_closure_problems(
                 ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
             )
         # A copy of this meter, which has measured nothing yet, records the step.
         trial = copy.copy(self)
-        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, (), None, True
+        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, [], None, True
         trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
         trial.reset()
         is_apart = isinstance(main, TaskFunctions)
@@ -335,7 +334,7 @@ class AffinityMeter:
                     finally:
                         replayable.restore_start()
                     measure()
-                    measuring.append(trial._watch.seconds())
+                    measuring.append(trial._stopwatch.seconds())
         finally:
             generators.restore(generators.start)
         rows = len({*sources, *targets}) if target is None else len(sources) + len(targets)
@@ -361,12 +360,10 @@ class AffinityMeter:
         self._schedule = copy.deepcopy(self._unused_schedule)
         self._history = MeterHistory(self._given_tasks, self._setup.estimators, self._history_memory)
         self._stream = (
-            GradientStream(self._setup, self._streamed, self._dimension, self._seed, self._given_tasks)
-            if self._streamed
-            else None
+            GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
         self._clock = TrainingClock()
-        self._calls = self._readings = 0
+        self._calls = self._readings = 0  # a reading without finite gradients does not count as measured
         self._has_measured = self._has_measured_pairs = self._postponed = False
         self._held_out: bool | None = None
         self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
@@ -479,13 +476,14 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         if not (self._schedule.due(call) or self._postponed):
             return call, False
-        wrapper = self._wrapper()
+        wrapper = self._find_wrapper()
         if wrapper is not None and wrapper._join_config.enable:
             raise_closure_problems([UNEVEN_BATCHES])
         self._postponed = is_learning_static_graph(wrapper)
         return call, not self._postponed
 
-    def _wrapper(self) -> DistributedDataParallel | None:
+    def _find_wrapper(self) -> DistributedDataParallel | None:
+        # The search is slow, so the wrapper found last is used between the calls that are checked.
         if self._must_verify():
             self._search.search(self._setup.models, self._setup.parameters)
         return self._search.found
@@ -515,31 +513,35 @@ class AffinityMeter:
         """
         verify, wrapper = self._must_verify(), self._search.found
         replicas = self._setup.replicas(wrapper)
-        self._watch = Stopwatch(self._setup.parameters[0].device)
-        ran, needed = None, []
+        self._stopwatch = Stopwatch(self._setup.parameters[0].device)
+        chosen: Chosen | None = None
+        needed: Sequence[str] = []
         if isinstance(closure, TaskFunctions):
-            ran = self._choose_functions(closure, held_out)
-            needed = closure.tasks if self._is_trial and verify else [*ran[0], *(ran[1] if held_out is None else ())]
-        main, target_closure = self._replayable(closure, needed), None
-        main.run(self._watch if is_training else None)
+            # Only the functions of the tasks that are needed run, or all of them in the first step of a check.
+            chosen = sources, targets = self._choose_functions(closure, held_out)
+            needed = [*sources, *targets] if held_out is None else sources
+            if self._is_trial and verify:
+                needed = closure.tasks
+        main, held_out_closure = self._replayable(closure, needed), None
+        main.run(self._stopwatch if is_training else None)
 
-        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and ran is None
+        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and chosen is None
         capture = GradientSum() if keeps_gradients else None
         try:
             if held_out is not None:
-                target_closure = self._replayable(held_out, ran[1] if ran else [], held_out=True)
-                target_closure.run()
+                held_out_closure = self._replayable(held_out, chosen[1] if chosen else [], held_out=True)
+                held_out_closure.run()
             tasks = self._history.tasks or ()
-            if ran is not None:
+            if chosen is not None:
                 tasks = tasks or tuple(closure.tasks)
             elif verify:
                 tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            losses = returned_losses(main.returned) if ran is None else closure.tasks
-            notes = [] if losses is None else self._changed_task_notes(list(losses))
+            names = returned_losses(main.returned) if chosen is None else closure.tasks
+            notes = [] if names is None else self._changed_task_notes(list(names))
             try:
                 reading, step_notes = measure_step(
-                    self._setup, tasks, main, target_closure, self._choose, replicas,
-                    ran=ran, call=call, first=not self._has_measured, verify=verify, capture=capture,
+                    self._setup, tasks, main, held_out_closure, self._choose, replicas,
+                    chosen=chosen, call=call, first=not self._has_measured, verify=verify, capture=capture,
                 )  # fmt: skip
                 notes += step_notes
             except ClosureError as error:
@@ -547,12 +549,12 @@ class AffinityMeter:
                     raise
                 reading = None
                 notes += [f"{problem} This call was not measured." for problem in error.problems]
-            if target_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+            if held_out_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
                 # The next backward pass, that of training, expects gradients for the parameters used in the last run.
                 main.replay()
         finally:
-            if target_closure is not None:
-                target_closure.restore_start()
+            if held_out_closure is not None:
+                held_out_closure.restore_start()
             (main.restore_start if restore_start else main.restore_end)()
 
         if reading is not None:
@@ -560,10 +562,10 @@ class AffinityMeter:
             if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
         self._warn_about(notes)
-        self._clock.add_measurement(self._watch)
+        self._clock.add_measurement(self._stopwatch)
         if isinstance(self._schedule, Auto):
             # Ranks must agree on when to measure next.
-            durations = replicas.gather((self._watch.seconds(), self._clock.plain_step_seconds))
+            durations = replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main
 
@@ -633,8 +635,8 @@ class AffinityMeter:
             if not self._stream.observed:
                 raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
             settings |= {"update": setup.update} if setup.optimizers else {}
-            settings |= {"per_lr": setup.per_lr and name == "streaming_gradient", "observed": self.observed}
-            return self._stream.affinity(name, settings)
+            settings |= {"observed": self.observed}
+            return self._stream.affinity(settings)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "

@@ -52,8 +52,8 @@ def loss_problems(
         first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
         compared: Whether the losses before and after a step are compared.
     """
-    losses = closure.losses.losses
-    values = dict(zip(tasks, closure.losses.values(tasks).tolist(), strict=True))
+    losses = closure.losses.by_task
+    values = dict(zip(tasks, closure.losses.stacked(tasks).tolist(), strict=True))
     unknown = [task for task in losses if task not in tasks]
     if first and unknown:
         yield (
@@ -120,7 +120,7 @@ def graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setu
 
 def repeat_problems(closure: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
     """Yields a problem if replaying the closure does not return the same losses."""
-    first, second = closure.losses.values(tasks), closure.replay().values(tasks)
+    first, second = closure.losses.stacked(tasks), closure.replay().stacked(tasks)
     tolerance = min(256 * loss_precision(closure), 1e-3)  # nondeterministic kernels round differently
     equal = torch.isclose(first, second.to(first), rtol=tolerance, atol=0.0, equal_nan=True)
     different = [task for task, is_equal in zip(tasks, equal.tolist(), strict=True) if not is_equal]
@@ -174,7 +174,7 @@ def step_notes(source_steps: SourceSteps, observed: Observed, closure: Replayabl
 
 def loss_precision(closure: ReplayableClosure) -> float:
     """Returns the relative rounding error of the least precise loss, parameter or autocast region."""
-    losses = [*closure.losses.losses.values()]
+    losses = [*closure.losses.by_task.values()]
     parameters = [p for module in closure.state.modules.values() for p in module.parameters()]
     dtypes = {tensor.dtype for tensor in (*losses, *parameters) if tensor.is_floating_point()}
     device = losses[0].device.type if losses else "cpu"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adagrad, Optimizer, RMSprop
+from torch.optim import SGD, Optimizer
 
 from .distributed import Replicas, local_part, local_start
 
@@ -22,7 +22,7 @@ DAMPING = 1e-4
 
 # P = factor / √(moments + least), or the factor without moments: the factor, `least`, and this rank's part of the
 # second moments of each parameter's gradient, None for those without a state. Numbers are tensors if the optimizer
-# counts its steps on the device.
+# counts its steps, or has its learning rate, on the device.
 Preconditioner = tuple[float | Tensor, float | Tensor, Sequence[Tensor | None]]
 
 
@@ -31,7 +31,7 @@ class GradientSketch:
 
     P is the diagonal matrix that turns a gradient into the optimizer's step (`preconditioner`): η for SGD, and for
     Adam η (1−β₁)/(1−β₁ᵗ) / √v̂. The projected vector is √P g. Momentum and weight decay are the same for all tasks and
-    are left out. Without an optimizer, P is 1 (or `lr`).
+    are left out. Without an optimizer, P is 1.
 
     The gradient is multiplied by random signs, cut into rows of `dimension` numbers, and the rows are added up
     (a count sketch whose buckets are i mod `dimension`). The sign of element i is b[i mod q]·a[i div `dimension`]:
@@ -46,7 +46,6 @@ class GradientSketch:
         dimension: The number of numbers in a projection.
         seed: The seed of the signs.
         precondition: Whether P is that of the optimizer's step, or only the learning rate.
-        lr: A learning rate that replaces those of the optimizers.
 
     Attributes:
         trainable: The parameters that were trainable at the last projection.
@@ -61,11 +60,9 @@ class GradientSketch:
         seed: int,
         *,
         precondition: bool = True,
-        lr: float | None = None,
     ) -> None:
-        self._parameters, self._optimizers = parameters, optimizers
+        self._parameters, self._optimizers, self._precondition = parameters, optimizers, precondition
         self._dimension, self._seed = dimension, seed
-        self._precondition, self._lr = precondition, lr
         self._is_trainable: list[bool] = []
         self._parts: list[_Part] = []
         self.layout, self.trainable = 0, list[Tensor]()
@@ -83,17 +80,15 @@ class GradientSketch:
             for part in self._parts:
                 if all(p.grad is None for p in part.parameters):
                     continue
-                rate = 1.0 if self._lr is None else self._lr
                 metric: Preconditioner | None = 1.0, 0.0, ()
-                if part.owner is not None:
+                if part.owner is not None and self._precondition:
+                    metric = preconditioner(*part.owner, part.parameters)
+                elif part.owner is not None:
                     optimizer, number = part.owner
-                    if self._lr is None:
-                        rate = optimizer.param_groups[number].get("lr", 1.0)
-                    if self._precondition:
-                        metric = preconditioner(optimizer, number, part.parameters)
+                    metric = optimizer.param_groups[number]["lr"], 0.0, ()
                 if metric is None:
                     return None
-                projection = projection + rate**0.5 * part.project(metric, ranks).to(home)
+                projection = projection + part.project(metric, ranks).to(home)
             return ranks.sum_of_parts(projection)
 
     def _divide(self) -> None:
@@ -207,7 +202,7 @@ def _random_signs(length: int, seed: Sequence[int]) -> Tensor:
 
 
 def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tensor]) -> Preconditioner | None:
-    """Returns P for some parameters of a group, without the learning rate, or None before they have a state.
+    """Returns P for some parameters of a group, or None before they have a state.
 
     P is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
     moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
@@ -223,50 +218,38 @@ def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tenso
     if name is None:  # SGD
         has_buffer = any(state.get("momentum_buffer") is not None for state in states)
         fresh = 1.0 - float(group["dampening"]) if has_buffer else 1.0
-        return 1.0 + float(group["momentum"]) * fresh if group["nesterov"] else fresh, 0.0, ()
+        if group["nesterov"]:
+            fresh = 1.0 + float(group["momentum"]) * fresh
+        return group["lr"] * fresh, 0.0, ()
+    if not any(states):
+        return None
 
     step = next((state["step"] for state in states if "step" in state), torch.inf)  # without one, as after many steps
     if not isinstance(step, Tensor) or step.device.type == "cpu":
         step = float(step)
-    if not any(states) or (isinstance(step, float) and step == 0.0):  # Adagrad's state exists before its first step
-        return None
     moments = [None if state.get(name) is None else local_part(state[name]) for state in states]
     shapes = {(m.shape, local_part(p).shape) for m, p in zip(moments, parameters, strict=True) if m is not None}
     if not shapes or any(shape != of_parameter for shape, of_parameter in shapes):
         raise _unknown_optimizer(optimizer)
-    least = float(group["eps"]) ** 2
-    if isinstance(optimizer, Adagrad):
-        return 1.0 / (1.0 + step * float(group["lr_decay"])), least, moments
-    if isinstance(optimizer, RMSprop):
-        return 1.0, least, moments
     beta1, beta2 = map(float, group["betas"])
     correction = 1.0 - beta2**step  # v̂ = v / correction
-    return (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5, correction * least, moments
+    factor = group["lr"] * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5
+    return factor, correction * float(group["eps"]) ** 2, moments
 
 
 def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
-    """Checks that P is known and positive for each optimizer that trains any of the parameters."""
+    """Checks that P is known for each optimizer that trains any of the parameters."""
     shared = {id(p) for p in parameters}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            if shared.isdisjoint(map(id, group["params"])):
-                continue
-            _moment_name(optimizer, group)
-            if group.get("maximize"):
-                raise ValueError(
-                    f"`optimizer` ({type(optimizer).__name__}) has maximize=True, but streaming estimators measure how "
-                    "losses decrease; minimize the negative of the objective"
-                )
+            if not shared.isdisjoint(map(id, group["params"])):
+                _moment_name(optimizer, group)
 
 
 def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:
     """Returns the name of the second moments in the optimizer's state, or None for SGD, which has none."""
     if isinstance(optimizer, SGD):
         return None
-    if isinstance(optimizer, RMSprop) and not group["centered"]:
-        return "square_avg"
-    if isinstance(optimizer, Adagrad):
-        return "sum"
     # Fused and other implementations of Adam have the same settings, and their state has the same names.
     if "betas" in group and isinstance(group.get("eps"), float):
         return "max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq"
@@ -275,7 +258,6 @@ def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:
 
 def _unknown_optimizer(optimizer: Optimizer) -> ValueError:
     return ValueError(
-        f"`optimizer` is {type(optimizer).__name__}, whose steps streaming estimators cannot predict; they know SGD, "
-        "Adam and its variants, RMSprop (not centered) and Adagrad. Pass `update='sgd'` to measure gradients times the "
-        "learning rate"
+        f"`optimizer` is {type(optimizer).__name__}, whose steps estimator='streaming' cannot predict; it knows SGD, "
+        "Adam and variants of Adam. Pass `update='sgd'` to measure plain gradients"
     )

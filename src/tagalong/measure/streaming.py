@@ -26,36 +26,19 @@ from .setup import Setup
 from .sketch import GradientSketch, check_optimizers
 from .steps import check_ownership
 
-STREAMING_ESTIMATORS = ("streaming", "streaming_gradient")
 ROWS_PER_COPY = 64  # projections that are copied from the device at once
 EARLY_CHECKS = (1, 2, 4, 8, 16, 32)  # observations after which ranks compare their tasks, besides every 64
 BLOCKS = 8  # parts of each task's visits, whose differences show the noise
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
 
-def split_estimators(estimators: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Separates the names of streaming estimators from the estimators that use a closure.
-
-    Example:
-        >>> split_estimators(["lookahead", "streaming"])
-        (('streaming',), ['lookahead'])
-    """
-    items = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
-    streaming = [item for item in items if isinstance(item, str) and item in STREAMING_ESTIMATORS]
-    return tuple(dict.fromkeys(streaming)), [item for item in items if item not in streaming]
-
-
-def check_streaming(setup: Setup, estimators: Sequence[str]) -> None:
-    """Checks that the step size is known if a streaming estimator needs it, and that optimizers and shards fit."""
-    if not estimators:
-        return
-    if "streaming_gradient" in estimators and not setup.optimizers and setup.lr is None:
-        raise ValueError("the step size is unknown; pass `optimizer`, or `lr`; only 'streaming' requires neither")
+def check_streaming(setup: Setup) -> None:
+    """Checks that the optimizers own the parameters and that their steps are known, and how parameters are sharded."""
     if setup.optimizers:
         check_ownership(setup.trainable(), setup.optimizers)
         if setup.update == "optimizer":
             check_optimizers(setup.optimizers, setup.parameters)
-    check_sharding(setup.parameters, setup.process_group)
+    check_sharding(setup.parameters)
 
 
 class GradientStream:
@@ -70,54 +53,41 @@ class GradientStream:
         started: Whether `observe` has been called in this process.
     """
 
-    def __init__(
-        self, setup: Setup, estimators: Sequence[str], dimension: int, seed: int, tasks: Sequence[str] | None
-    ) -> None:
+    def __init__(self, setup: Setup, dimension: int, seed: int, tasks: Sequence[str] | None) -> None:
         self._setup, self._task_names = setup, tasks
-        precondition, lr = setup.update == "optimizer", 1.0 if setup.per_lr else setup.lr
-        self._sketch = GradientSketch(
-            setup.parameters, setup.optimizers, dimension, seed, precondition=precondition, lr=lr
-        )
-        self._means = {name: RunningMeans(dimension, unit_length=name == "streaming") for name in estimators}
+        precondition = setup.update == "optimizer"
+        self._sketch = GradientSketch(setup.parameters, setup.optimizers, dimension, seed, precondition=precondition)
+        self._means = RunningMeans(dimension)
         self.tasks: dict[str, int] = {}
         self.observed, self.started = 0, False
         self._observed_here = self._digest = 0
-        # Of each observation, the task's number, the layout of the projection, and the projection with the loss.
+        # Of each observation, the task's number, the layout of the projection, and the projection.
         self._waiting: list[tuple[int, int, Tensor]] = []
         self._copying: tuple[list[tuple[int, int, Tensor]], HostCopy | None] = [], None
-        self._last: tuple[Tensor, list[Any], list[Any], list[Any]] | None = None
+        self._last: tuple[Tensor, list[Any], dict[int, Any], dict[int, Any]] | None = None
 
     @torch.no_grad()
-    def observe(self, task: str, loss: Tensor | float | None, wrapper: DistributedDataParallel | None) -> None:
-        self._check(task, loss)
+    def observe(self, task: str, wrapper: DistributedDataParallel | None) -> None:
+        self._check(task)
         if task not in self.tasks:
             self.tasks[task_names([task])[0]] = len(self.tasks)
         self.observed += 1
-        shards = sharding_ranks(self._setup.parameters, self._setup.process_group)
+        shards = sharding_ranks(self._setup.parameters)
         replicas = self._setup.replicas(wrapper) if shards.alone else shards
         self._check_agreement(task, replicas)
 
         total = self._sketch(shards)
         if total is None:
-            for means in self._means.values():
-                means.skip(self.tasks[task], "no optimizer state yet")
+            self._means.skip(self.tasks[task], "no optimizer state yet")
             return
         if _is_local_gradient(wrapper):
             total = replicas.sum([total])[0] / replicas.size
         projection = self._without_earlier(total)
-        if self._setup.scaler is not None:
-            scale = getattr(self._setup.scaler, "_scale", None)  # on the device
-            projection = projection / (scale.to(projection) if isinstance(scale, Tensor) else self._setup.scale())
-
-        mean_loss = projection.new_full((1,), math.nan)
-        if "streaming_gradient" in self._means and loss is not None:
-            mean_loss = torch.as_tensor(loss).detach().reshape(1).to(projection)
-            mean_loss = replicas.sum([mean_loss])[0] / replicas.size
-        self._waiting.append((self.tasks[task], self._sketch.layout, torch.cat([projection, mean_loss])))
+        self._waiting.append((self.tasks[task], self._sketch.layout, projection))
         if len(self._waiting) == ROWS_PER_COPY:
             self._copy_rows()
 
-    def affinity(self, name: str, settings: Mapping[str, Any]) -> Affinity:
+    def affinity(self, settings: Mapping[str, Any]) -> Affinity:
         """Returns the affinities of the tasks observed so far."""
         self._flush()
         names = list(self.tasks if self._task_names is None else self._task_names)
@@ -126,7 +96,7 @@ class GradientStream:
         def arrange(matrix: NDArray[Any], padding: float = 0) -> NDArray[Any]:
             return np.pad(matrix, (0, 1), constant_values=padding)[np.ix_(order, order)]
 
-        mean, stderr, count = self._means[name].estimate(first_order=name == "streaming_gradient")
+        mean, stderr, count = self._means.estimate()
         affinity = Affinity.from_matrix(
             arrange(mean, np.nan),
             names,
@@ -135,32 +105,25 @@ class GradientStream:
             settings=dict(settings),
         )
         skipped = {}  # for each pair, the skipped visits of its tasks
-        for reason, counts in self._means[name].skipped.items():
+        for reason, counts in self._means.skipped.items():
             visits = np.array([counts[number] for number in range(len(mean))])
             skipped[reason] = arrange(visits[:, None] + visits * ~np.eye(len(visits), dtype=bool))
         return replace(affinity, skipped=skipped)
 
     def state_dict(self) -> dict[str, Any]:
         self._flush()
-        means = {name: means.state_dict() for name, means in self._means.items()}
-        return {"tasks": list(self.tasks), "observed": self.observed, "means": means}
+        return {"tasks": list(self.tasks), "observed": self.observed, "means": self._means.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.tasks = {task: number for number, task in enumerate(state["tasks"])}
         self.observed = int(state["observed"])
         self._waiting, self._copying, self._last = [], ([], None), None
         self._observed_here = self._digest = 0
-        for name, means in state["means"].items():
-            self._means[name].load_state_dict(means)
+        self._means.load_state_dict(state["means"])
 
-    def _check(self, task: str, loss: Tensor | float | None) -> None:
+    def _check(self, task: str) -> None:
         if self._task_names is not None and task not in self._task_names:
             raise unknown_name("task", "task of this meter", task, self._task_names)
-        if loss is None and "streaming_gradient" in self._means:
-            raise ValueError(
-                "`loss` is required by estimator='streaming_gradient', which measures steps as fractions of the loss; "
-                "pass the loss whose backward() was called: meter.observe(task, loss)"
-            )
         if all(p.grad is None for p in self._setup.parameters):
             raise RuntimeError(
                 "no shared parameter has a gradient; call `observe` after backward() and before zero_grad(), and check "
@@ -189,18 +152,17 @@ class GradientStream:
     def _without_earlier(self, projection: Tensor) -> Tensor:
         # Subtracts the previous projection if ``.grad`` still contains the gradient observed then: an optimizer step
         # increases the versions of the parameters, and a backward pass that accumulates keeps the tensors in ``.grad``.
-        gradients = [p.grad for p in self._sketch.trainable]
         steps = [_versions(p) for p in self._sketch.trainable]
-        tensors = [None if gradient is None else weakref.ref(gradient) for gradient in gradients]
-        writes = [None if gradient is None else _versions(gradient) for gradient in gradients]
-        last, self._last = self._last, (projection, steps, tensors, writes)
+        gradients = {k: p.grad for k, p in enumerate(self._sketch.trainable) if p.grad is not None}
+        writes = {k: _versions(gradient) for k, gradient in gradients.items()}
+        last, self._last = self._last, (projection, steps, {k: weakref.ref(g) for k, g in gradients.items()}, writes)
         if last is None:
             return projection
-        last_projection, last_steps, last_tensors, last_writes = last
-        pairs = zip(last_tensors, gradients, strict=False)
-        if last_steps != steps or any(old is not None and (g is None or old() is not g) for old, g in pairs):
+        last_projection, last_steps, last_gradients, last_writes = last
+        replaced = any(k not in gradients or gradients[k] is not old() for k, old in last_gradients.items())
+        if steps != last_steps or replaced:
             return projection
-        if last_writes == writes:  # no backward pass has reached the shared parameters since
+        if writes == last_writes:  # no backward pass has reached the shared parameters since
             return torch.zeros_like(projection)
         return projection - last_projection.nan_to_num(0.0, 0.0, 0.0)
 
@@ -208,8 +170,7 @@ class GradientStream:
         # Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait.
         rows, copy = self._copying
         for (task, layout, _), values in zip(rows, () if copy is None else copy.to_numpy(), strict=True):
-            for means in self._means.values():
-                means.add(task, values[:-1], float(values[-1]), layout)
+            self._means.add(task, values, layout)
         vectors = [vector for *_, vector in self._waiting]
         self._copying = self._waiting, HostCopy(torch.stack(vectors)) if vectors else None
         self._waiting = []
@@ -251,36 +212,35 @@ class RunningMeans:
     A task's visits are dealt out to blocks in turn. The products between different blocks estimate the squared norm of
     a mean without the noise of single batches, and the differences between blocks show the standard errors.
 
+    Gradients are scaled to unit length, so that all visits have equal weight.
+
     Args:
         dimension: The length of the vectors.
-        unit_length: Whether gradients are scaled to unit length, so that all visits have equal weight.
 
     Attributes:
         skipped: The number of skipped visits of each task, by reason.
     """
 
-    def __init__(self, dimension: int, *, unit_length: bool) -> None:
-        self._unit_length = unit_length
+    def __init__(self, dimension: int) -> None:
         # The first axis of these has a row per task, and more for tasks to come.
         self._sums = np.zeros((0, BLOCKS, dimension), dtype=np.float32)
         self._counts = np.zeros((0, BLOCKS), dtype=np.int64)
         self._latest = np.zeros((0, dimension), dtype=np.float32)
         self._last_visit = np.zeros(0, dtype=np.int64)  # 0 if it is not recent
-        self._losses = np.zeros((0, 2))  # sum and number
         self._shares = np.zeros(0)
         self._together = np.zeros((0, 0), dtype=np.int32)
         self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
         self._tasks = self._visits = self._centered = self._layout = 0
         self.skipped: dict[str, Counter[int]] = {}
 
-    def add(self, task: int, gradient: Floats, loss: float, layout: int) -> None:
+    def add(self, task: int, gradient: Floats, layout: int) -> None:
         """Adds the gradient of one visit. A new `layout` means that it cannot be compared with earlier ones."""
         self._make_room(task)
         norm = math.sqrt(gradient @ gradient)
         if not math.isfinite(norm) or norm == 0.0:
             self.skip(task, "zero gradient" if norm == 0.0 else "non-finite gradient")
             return
-        value = (gradient / norm if self._unit_length else gradient).astype(np.float32)
+        value = (gradient / norm).astype(np.float32)
 
         # The mean of the most recent gradients of all tasks, without those that are out of date.
         self._visits += 1
@@ -307,20 +267,18 @@ class RunningMeans:
         self._together[task] += recent
         self._center_sum += mean
         self._centered += 1
-        if math.isfinite(loss):
-            self._losses[task] += loss, 1
 
     def skip(self, task: int, reason: str) -> None:
         self._make_room(task)
         self.skipped.setdefault(reason, Counter())[task] += 1
 
-    def estimate(self, *, first_order: bool) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def estimate(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
         n = self._tasks
         sums, counts = self._sums[:n].astype(np.float64), self._counts[:n]
         visits = counts.sum(axis=1)
         shares = self._shares[:n] / np.maximum(1, visits)
-        if first_order or n < 3:
+        if n < 3:
             # The mean gradient over all tasks and visits, which is the same for each task, is added again.
             sums += counts[:, :, None] * (self._center_sum / max(1, self._centered))
             shares[:] = 0.0
@@ -333,10 +291,7 @@ class RunningMeans:
         subsets = [slice(None), *(np.arange(BLOCKS) != block for block in range(BLOCKS))]
         products = [_products(sums[:, kept], counts[:, kept], shares) for kept in subsets]
         grams, squares = (np.stack(parts) for parts in zip(*products, strict=True))
-        if first_order:
-            values, errors = _loss_fractions(grams, squares, self._losses[:n], sums.shape[2])
-        else:
-            values, errors = _cosines(grams, squares, _means(sums, counts), counts)
+        values, errors = _cosines(grams, squares, _means(sums, counts), counts)
         together = np.minimum(self._together, self._together.T)[:n, :n].astype(np.int64)
         measured = (together > 0) & np.isfinite(values)
         return np.where(measured, values, np.nan), np.where(measured, errors, np.nan), np.where(measured, together, 0)
@@ -355,7 +310,7 @@ class RunningMeans:
         if task < len(self._counts):
             return
         added = (0, task + 1)
-        for name in ("_sums", "_counts", "_latest", "_last_visit", "_losses", "_shares"):
+        for name in ("_sums", "_counts", "_latest", "_last_visit", "_shares"):
             array = getattr(self, name)
             setattr(self, name, np.pad(array, [added] + [(0, 0)] * (array.ndim - 1)))
         self._together = np.pad(self._together, added)
@@ -382,17 +337,6 @@ def _cosines(grams: Floats, squares: Floats, means: Floats, counts: NDArray[np.i
     errors = np.hypot(_jackknife_error(cosines), (1.0 - values**2) / means.shape[1] ** 0.5)
     diagonal = np.eye(len(values), dtype=bool) & np.isfinite(squares[0])
     return np.where(diagonal, 1.0, values), np.where(diagonal, 0.0, errors)
-
-
-def _loss_fractions(grams: Floats, squares: Floats, losses: Floats, dimension: int) -> tuple[Floats, Floats]:
-    # Returns inner products as fractions of the target's mean loss, and standard errors.
-    tasks = np.arange(len(losses))
-    grams[:, tasks, tasks] = squares
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean_losses = losses[:, 0] / losses[:, 1]
-    norms = np.sqrt(np.maximum(squares[0], 0.0))
-    projecting = np.outer(norms, norms) / mean_losses / dimension**0.5
-    return grams[0] / mean_losses, np.hypot(_jackknife_error(grams / mean_losses), projecting)
 
 
 def _jackknife_error(samples: Floats) -> Floats:

@@ -130,7 +130,7 @@ class ReplayableTasks(ReplayableClosure):
     def loss_with_graph(self, task: str) -> Tensor:
         """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
-        return TaskLosses.read({task: self._functions.loss(task)}).losses[task]
+        return TaskLosses.read({task: self._functions.loss(task)}).by_task[task]
 
     def _run_each(self, tasks: Sequence[str]) -> dict[str, Any]:
         items = {}
@@ -138,7 +138,7 @@ class ReplayableTasks(ReplayableClosure):
             self.restore_start()
             item = self._functions.loss(task)
             if self._verify and task not in self.graphs:
-                self.graphs[task] = loss_graph(TaskLosses.read({task: item}).losses.values(), self.start_nr)
+                self.graphs[task] = loss_graph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
             items[task] = _without_graph(item)
         return items
 

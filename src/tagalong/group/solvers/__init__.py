@@ -54,6 +54,6 @@ def solve(
     try:
         return solver, SOLVERS[solver](problem, budgets, limits)
     except TimeoutError:
-        if problem.scores is None or problem.more is not None:
+        if problem.scores is None or problem.list_more is not None:
             raise
         return "search", solve_search(replace(problem, networks=None), budgets, limits)

@@ -47,7 +47,7 @@ def can_solve_exactly(problem: SelectionProblem, max_networks: int) -> bool:
     """Returns whether the dynamic program takes at most a few seconds."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
-    if problem.n > MAX_LISTED or problem.more is not None:
+    if problem.n > MAX_LISTED or problem.list_more is not None:
         return False
     costs = _costs(problem)
     levels = _spending_levels(costs, problem.max_total_cost, max_networks)
@@ -83,8 +83,8 @@ class _DynamicProgram:
     """The highest value of serving each set of tasks, by number of networks and total cost.
 
     Attributes:
-        served: the value of the best network for each cost and served set [costs, sets], minus a tiny price for each
-            trained task, which breaks ties in favor of smaller groups.
+        set_values: the value of the best network for each cost and served set [costs, sets], minus a tiny price for
+            each trained task, which breaks ties in favor of smaller groups.
         best: the highest value of each set with at most k networks, within each spending level: best[k][level][set].
     """
 
@@ -95,13 +95,13 @@ class _DynamicProgram:
         self.price = TIE_TOLERANCE / (2 * n**2)  # all prices add up to at most half a tie
         self.slack = max(self.price / (4 * n), 8 * n * np.finfo(np.float64).eps)  # above rounding errors
         if problem.networks is None:
-            self.served = self._pairwise_values(limits)
+            self.set_values = self._pairwise_values(limits)
         else:
-            self.served = self._listed_values()
+            self.set_values = self._listed_values()
         sets = np.arange(2**n)
         for unit in problem.units:
             mask = sum(1 << task for task in unit)
-            self.served[:, (sets & mask != 0) & (sets & mask != mask)] = -np.inf
+            self.set_values[:, (sets & mask != 0) & (sets & mask != mask)] = -np.inf
         nothing = np.full(2**n, -np.inf)
         nothing[0] = 0.0
         self.best = [[nothing] * len(self.levels)]
@@ -138,16 +138,16 @@ class _DynamicProgram:
     def _add_network(self, level: int) -> Floats:
         """Returns the highest values with one more network than before."""
         best = self.best[-1][level]
-        for served, rest in self._affordable(level):
+        for set_values, rest in self._affordable(level):
             first = len(self.best) == 1
-            best = np.maximum(best, served if first else best_split(served, self.best[-1][rest]))
+            best = np.maximum(best, set_values if first else best_split(set_values, self.best[-1][rest]))
         return best
 
     def _affordable(self, level: int) -> list[tuple[Floats, int]]:
         """Returns the values of served sets for each cost within a level, and the level that is left."""
         rests = self.levels[level] - self.costs + 1e-9 * self.levels[-1]
         left = np.searchsorted(self.levels, rests, side="right") - 1
-        return [(served, int(rest)) for served, rest in zip(self.served, left, strict=True) if rest >= 0]
+        return [(values, int(rest)) for values, rest in zip(self.set_values, left, strict=True) if rest >= 0]
 
     def solution(self, budget: int) -> Solution | None:
         """Returns the best choice of at most `budget` networks, with the fewest networks and the smallest groups."""
@@ -157,9 +157,9 @@ class _DynamicProgram:
         k = int(np.argmax(np.array(values) >= values[-1] - TIE_TOLERANCE / 2))
         choices = []
         left, level = 2**self.problem.n - 1, len(self.levels) - 1
-        for networks in range(k, 0, -1):
+        for networks_left in range(k, 0, -1):
             # Of equally good served sets, the one with the first tasks is chosen.
-            _, kind, served, level = min(self._next_sets(left, networks, level, self.slack))
+            _, kind, served, level = min(self._next_sets(left, networks_left, level, self.slack))
             choices.append(self._best_network(kind, served))
             left ^= served
             if not left:
@@ -168,7 +168,7 @@ class _DynamicProgram:
         return Solution(chosen, values[-1] + TIE_TOLERANCE / 2, True, self._ties(chosen, k))
 
     def _next_sets(
-        self, left: int, networks: int, level: int, slack: float
+        self, left: int, networks_left: int, level: int, slack: float
     ) -> list[tuple[tuple[int, ...], int, int, int]]:
         """Returns the sets that the next network may serve: their tasks, kind of cost, bit mask and level left.
 
@@ -176,10 +176,10 @@ class _DynamicProgram:
         """
         sets = np.arange(2**self.problem.n)
         sets = sets[((sets & ~left) == 0) & ((sets & left & -left) > 0)]
-        least = self.best[networks][level][left] - slack
+        least = self.best[networks_left][level][left] - slack
         options = []
-        for kind, (served, rest) in enumerate(self._affordable(level)):
-            values = served[sets] + self.best[networks - 1][rest][left ^ sets]
+        for kind, (set_values, rest) in enumerate(self._affordable(level)):
+            values = set_values[sets] + self.best[networks_left - 1][rest][left ^ sets]
             options += [(tasks_of(mask), kind, mask, rest) for mask in sets[values >= least].tolist()]
         return options
 
@@ -226,21 +226,21 @@ class _DynamicProgram:
         return tuple(ties[:MAX_TIES])
 
     def _extend(
-        self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks: int, level: int, least: float
+        self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks_left: int, level: int, least: float
     ) -> Iterator[tuple[tuple[NetworkChoice, ...], int]]:
         """Yields a partial choice and then all its extensions that can reach the value `least`."""
         yield choices, left
-        if not left or not networks:
+        if not left or not networks_left:
             return
-        slack = max(self.best[networks][level][left] + value - least, 0.0) + TIE_TOLERANCE
-        for tasks, kind, served, rest in self._next_sets(left, networks, level, slack):
-            needed = least - value - self.best[networks - 1][rest][left ^ served]
+        slack = max(self.best[networks_left][level][left] + value - least, 0.0) + TIE_TOLERANCE
+        for tasks, kind, served, rest in self._next_sets(left, networks_left, level, slack):
+            needed = least - value - self.best[networks_left - 1][rest][left ^ served]
             values, trains, rows = self._networks_for(kind, served)
             # Prices reduce the values of the remaining sets by up to half a tie.
             for i in np.flatnonzero(values >= needed - TIE_TOLERANCE / 2):
                 choice = NetworkChoice(tasks_of(int(trains[i])), tasks, int(rows[i]))
                 after = value + float(values[i])
-                yield from self._extend((*choices, choice), after, left ^ served, networks - 1, rest, least)
+                yield from self._extend((*choices, choice), after, left ^ served, networks_left - 1, rest, least)
 
 
 def _network_key(choices: tuple[NetworkChoice, ...]) -> tuple[tuple[tuple[int, ...], int], ...]:

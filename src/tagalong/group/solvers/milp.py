@@ -41,7 +41,7 @@ def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits
     solutions: list[Solution | None] = []
     for i, budget in enumerate(budgets):
         share = limits.share(len(budgets) - i)
-        if problem.more is None:
+        if problem.list_more is None:
             solutions.append(_branch_and_cut(problem, budget, share))
         else:
             problem, solution = _solve_promising(problem, budget, share)
@@ -110,7 +110,7 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
     """Adds groups to the list that differ from a chosen group by one unit."""
     networks = problem.networks
     assert networks is not None
-    assert problem.more is not None
+    assert problem.list_more is not None
     if networks.trains.size > MAX_LISTED_VALUES:
         return problem
     listed = {trains.tobytes() for trains in networks.trains}
@@ -123,7 +123,7 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
                 similar[group.tobytes()] = group
     if not similar:
         return problem
-    added = problem.more(np.array(list(similar.values())))
+    added = problem.list_more(np.array(list(similar.values())))
     joined = Networks(
         np.concatenate([networks.trains, added.trains]),
         np.concatenate([networks.values, added.values]),
@@ -212,11 +212,13 @@ def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> Op
 
     worker = threading.Thread(target=run_function, daemon=True)
     worker.start()
-    while not outcome:
+    while True:  # `stop` is asked at least once, however soon the solver ends
         if limits.stop is not None and limits.stop():
             raise TimeoutError("stopped before any grouping was found")
         limits.report("integer program: still searching")
         worker.join(POLL_SECONDS)
+        if outcome:
+            break
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]

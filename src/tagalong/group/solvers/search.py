@@ -31,8 +31,8 @@ class _PartitionSearch:
     An assignment is the served set of each unit. A unit is one task, or several that must be served together.
     """
 
-    def __init__(self, problem: SelectionProblem, networks: int) -> None:
-        self.problem, self.networks = problem, networks
+    def __init__(self, problem: SelectionProblem, budget: int) -> None:
+        self.problem, self.budget = problem, budget
         self.units = np.zeros((len(problem.units), problem.n), dtype=np.int64)  # [units, tasks]
         for unit, tasks in enumerate(problem.units):
             self.units[unit, list(tasks)] = 1
@@ -40,27 +40,27 @@ class _PartitionSearch:
 
     def run(self, limits: Limits) -> Solution | None:
         """Moves units until nothing improves, and then again after each of a number of random kicks."""
-        if self.networks * self.problem.max_size < self.problem.n:
+        if self.budget * self.problem.max_size < self.problem.n:
             return None
         random = np.random.default_rng(limits.seed)
-        packing = pack_units(self.units.sum(axis=1), self.networks, self.problem.max_size)
+        packing = pack_units(self.units.sum(axis=1), self.budget, self.problem.max_size)
         if packing is None:
             return None
         best = self._move_units(self._average_linkage(), random, limits)
         if self.problem.max_size < self.problem.n:  # moves from a packing never exceed the size limit
             best = self._better(best, self._move_units(packing, random, limits))
-        kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.networks + 2) * self.problem.n)))
+        kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.budget + 2) * self.problem.n)))
         for kick in range(kicks):
             if limits.should_stop:
                 break
             start = self._kick(best, random, everything=kick % 10 == 9)
             best = self._better(best, self._move_units(start, random, limits))
-            limits.report("local search for %d networks: %d of %d restarts", self.networks, kick + 1, kicks)
+            limits.report("local search for %d networks: %d of %d restarts", self.budget, kick + 1, kicks)
         if self._total_value(best) < -SIZE_PENALTY / 2:
             return None
         choices = self._choices(best)
         value = self.problem.value_of(choices)
-        bound = max(simple_bound(self.problem, self.networks), value)
+        bound = max(simple_bound(self.problem, self.budget), value)
         return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
 
     def _better(self, best: Ints, other: Ints) -> Ints:
@@ -69,26 +69,26 @@ class _PartitionSearch:
     def _average_linkage(self) -> Ints:
         """Clusters units by their mutual affinities. If groups are clearly separated, this finds them immediately."""
         if len(self.units) < 3:
-            return np.arange(len(self.units)) % self.networks
+            return np.arange(len(self.units)) % self.budget
         sizes = self.units.sum(axis=1)
         affinity = self.contributions @ self.units.T
         affinity = (affinity + affinity.T) / np.outer(sizes, sizes)
         distance = affinity.max() - affinity
         np.fill_diagonal(distance, 0.0)
         tree = linkage(squareform(distance, checks=False), method="average")
-        return np.asarray(fcluster(tree, self.networks, criterion="maxclust"), dtype=np.int64) - 1
+        return np.asarray(fcluster(tree, self.budget, criterion="maxclust"), dtype=np.int64) - 1
 
     def _kick(self, assignment: Ints, random: np.random.Generator, everything: bool) -> Ints:
         """Moves a few random units, or randomly redistributes the units of two sets or of all sets."""
         if everything:
-            return random.integers(self.networks, size=len(assignment))
+            return random.integers(self.budget, size=len(assignment))
         assignment = assignment.copy()
         if random.random() < 0.5:
             count = max(2, len(assignment) // 10)
             moved = random.choice(len(assignment), size=count, replace=len(assignment) < 2)
-            assignment[moved] = random.integers(self.networks, size=count)
+            assignment[moved] = random.integers(self.budget, size=count)
         else:
-            pair = random.integers(self.networks, size=2)
+            pair = random.integers(self.budget, size=2)
             moved = np.flatnonzero(np.isin(assignment, pair))
             assignment[moved] = random.choice(pair, size=len(moved))
         return assignment
@@ -106,7 +106,7 @@ class _PartitionSearch:
                     break
                 here = assignment[unit]
                 # The unit leaves its set or joins another one: the change in the value of every set [sets].
-                sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]
+                sign = np.where(np.arange(self.budget) == here, -1, 1)[:, None]
                 new_members = members + sign * self.units[unit]
                 new_contributions = contributions + sign * self.contributions[unit]
                 new_value = self._set_values(new_members, new_contributions)
@@ -122,7 +122,7 @@ class _PartitionSearch:
 
     def _sets(self, assignment: Ints) -> tuple[Ints, Floats]:
         """Returns the members of each set, and the contribution of each task to it [sets, tasks]."""
-        inside = np.arange(self.networks)[:, None] == assignment
+        inside = np.arange(self.budget)[:, None] == assignment
         return inside.astype(np.int64) @ self.units, inside.astype(np.float64) @ self.contributions
 
     def _set_values(self, members: Ints, contributions: Floats) -> Floats:
@@ -185,8 +185,8 @@ def pack_units(sizes: Ints, bins: int, capacity: int) -> Ints | None:
     return assignment
 
 
-def simple_bound(problem: SelectionProblem, networks: int) -> float:
-    """Returns an upper bound on the value of at most `networks` networks.
+def simple_bound(problem: SelectionProblem, budget: int) -> float:
+    """Returns an upper bound on the value of at most `budget` networks.
 
     A task in a served set of s tasks is trained with at least s − 1 other tasks. Its score is therefore at most u(s),
     the mean of its s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at
@@ -203,10 +203,10 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
     highest = np.column_stack([alone, means])[:, : problem.max_size]  # u(s) [tasks, sizes]
     shares = 1 / np.arange(1, highest.shape[1] + 1)
 
-    def bound(price: float) -> float:
-        return float(price * networks + (highest - price * shares).max(axis=1).sum())
+    def bound(multiplier: float) -> float:
+        return float(multiplier * budget + (highest - multiplier * shares).max(axis=1).sum())
 
     finite = highest[np.isfinite(highest)]
-    most = max(float(np.ptp(finite)), 1e-12) * n**2  # above this price, every task prefers the largest set
+    most = max(float(np.ptp(finite)), 1e-12) * n**2  # above this multiplier, every task prefers the largest set
     best = minimize_scalar(bound, bounds=(0.0, most), method="bounded", options={"xatol": 1e-9 * most})
     return min(bound(0.0), float(best.fun)) + 1e-12 * n
