@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .averaging import Average, Floats, LevelHistory, center_values, divide, shift_influence, step_levels
 
@@ -122,7 +125,7 @@ def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> 
     return means + divide(sums, last - first)
 
 
-def _total(weights: Floats, values: Floats) -> Floats:
+def _total(weights: Floats, values: NDArray[Any]) -> Floats:
     """Returns sums over steps of [steps, sources, targets], weighted by the draws of each resample."""
     return np.tensordot(weights, values, axes=1)
 
