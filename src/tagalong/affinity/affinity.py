@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import permutations
@@ -51,9 +50,6 @@ class Affinity:
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
-        block_counts: the number of measured values behind each entry of `history`, or None if each entry is one value.
-            A meter whose history has reached `history_memory` keeps means over blocks of steps. Means, counts and
-            standard errors take the counts into account.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -72,7 +68,6 @@ class Affinity:
     null: Floats
     skipped: Mapping[str, Ints] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    block_counts: Ints | None = None
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
@@ -80,7 +75,7 @@ class Affinity:
         n, steps = len(tasks), len(np.asarray(self.history))
         shapes = {
             **dict.fromkeys(("mean", "stderr", "count"), (n, n)),
-            **dict.fromkeys(("history", "block_counts"), (steps, n, n)),
+            "history": (steps, n, n),
             "steps": (steps,),
             "null": (steps, n),
         }
@@ -92,9 +87,8 @@ class Affinity:
         settings = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         checked: dict[str, Any] = {"tasks": tasks, "skipped": skipped, "settings": settings}
         for name, shape in shapes.items():
-            if getattr(self, name) is not None:
-                dtype = np.int64 if name in ("count", "steps", "block_counts") else np.float64
-                checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
+            dtype = np.int64 if name in ("count", "steps") else np.float64
+            checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
         if (np.diff(checked["steps"]) <= 0).any():
             raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
@@ -110,7 +104,6 @@ class Affinity:
         null: ArrayLike | None = None,
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
-        block_counts: ArrayLike | None = None,
     ) -> Affinity:
         """Creates an affinity by averaging a history of measured steps.
 
@@ -125,8 +118,6 @@ class Affinity:
             null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
             settings: the measurement settings. `average` and `trim` select the type of average.
-            block_counts: the number of measured values behind each entry of `history`, if entries are means over
-                blocks of steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -145,7 +136,6 @@ class Affinity:
             "null": np.full((length, n), np.nan) if null is None else null,
             "skipped": skipped or {},
             "settings": settings or {},
-            "block_counts": block_counts,
         }
         return cls(**unaveraged)._average_with(Average.from_settings(settings or {}))
 
@@ -292,9 +282,6 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        if average != "mean" and self.block_counts is not None:
-            message = f"the history has reached `history_memory`; the {average} average is computed from block means"
-            warnings.warn(message, stacklevel=2)
         return self._average_with(Average(average, trim))
 
     def leveled(self) -> Affinity:
@@ -318,8 +305,6 @@ class Affinity:
     def between(self, first: int, last: int) -> Affinity:
         """Keeps the steps from call number `first` up to, but not including, `last`.
 
-        If the history holds means over blocks of steps, keeps the blocks that start in this range.
-
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
             >>> affinity.between(10, 30).mean.item()
@@ -335,7 +320,7 @@ class Affinity:
         return self._at_steps(rows)
 
     def every(self, n: int) -> Affinity:
-        """Keeps every n-th measured step, or block of steps. This shows the effect of measuring less often.
+        """Keeps every n-th measured step. This shows the effect of measuring less often.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
@@ -394,8 +379,6 @@ class Affinity:
         if len(self.steps) and len(other.steps):
             # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
             offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
-            counts = [np.isfinite(p.history) if p.block_counts is None else p.block_counts for p in parts]
-            in_blocks = self.block_counts is not None or other.block_counts is not None
             return Affinity.from_history(
                 np.concatenate([part.history for part in parts]),
                 tasks,
@@ -403,7 +386,6 @@ class Affinity:
                 null=np.concatenate([part.null for part in parts]),
                 skipped=skipped,
                 settings=settings,
-                block_counts=np.concatenate(counts) if in_blocks else None,
             )
 
         # Without both histories, means are weighted by the number of values behind them.
@@ -526,7 +508,6 @@ class Affinity:
             self.steps[rows],
             null=self.null[rows],
             settings=self.settings,
-            block_counts=None if self.block_counts is None else self.block_counts[rows],
         )
 
     def _arranged(self, tasks: tuple[str, ...]) -> Affinity:
@@ -550,7 +531,6 @@ class Affinity:
             history=arrange(self.history, np.nan),
             null=np.pad(self.null, [(0, 0), (0, 1)], constant_values=np.nan)[:, at],
             skipped={reason: arrange(counts) for reason, counts in self.skipped.items()},
-            block_counts=None if self.block_counts is None else arrange(self.block_counts),
         )
 
     def _require_history(self, method: str) -> None:

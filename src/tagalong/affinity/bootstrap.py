@@ -21,7 +21,7 @@ def standard_errors(history: LevelHistory, average: Average) -> Floats:
     """
     length, counts = block_length(history), np.maximum(history.counts(), 1)
     if average.name == "mean":
-        influence = history.deviations() * history.weights / counts + shift_influence(history)
+        influence = history.deviations() / counts + shift_influence(history)
         # A resample consists of T / b blocks, so its variance is T / b times the variance of one block sum.
         variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
     else:
@@ -29,7 +29,7 @@ def standard_errors(history: LevelHistory, average: Average) -> Floats:
         variance = np.ma.masked_invalid(resamples).var(axis=0, ddof=1).filled(np.nan)
 
     # The sample mean is closer to the values than the true mean. For blocks of one step, this factor is N / (N − 1).
-    lost = (_block_sums(history.weights, length) ** 2).sum(axis=0) / (length * counts**2)
+    lost = (_block_sums(history.present, length) ** 2).sum(axis=0) / (length * counts**2)
     enough = history.present.sum(axis=0) > 1
     return np.sqrt(np.where(enough, variance / (1 - np.where(enough, lost, 0.0)), np.nan))
 
@@ -94,9 +94,8 @@ def block_weights(steps: int, length: int, n: int, rng: np.random.Generator) -> 
 def _weighted_means(history: LevelHistory, average: Average, weights: Floats) -> Floats:
     """Returns the means in each resample [resamples, sources, targets]."""
     raw = ~history.relative
-    sums, counts = _total(weights, history.values * history.weights), _total(weights, history.weights)
-    raw_sums = _total(weights, history.values * history.weights * raw)
-    raw_counts = _total(weights, history.weights * raw)
+    sums, counts = _total(weights, history.values), _total(weights, history.present)
+    raw_sums, raw_counts = _total(weights, history.values * raw), _total(weights, history.present & raw)
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
     gaps = divide(sums - raw_sums, counts - raw_counts) - divide(raw_sums, raw_counts)
     shift = np.nan_to_num(gaps).sum(axis=1, keepdims=True) / np.maximum(np.isfinite(gaps).sum(axis=1, keepdims=True), 1)
@@ -130,7 +129,7 @@ def _total(weights: Floats, values: NDArray[Any]) -> Floats:
     return np.tensordot(weights, values, axes=1)
 
 
-def _block_sums(series: Floats, length: int) -> Floats:
+def _block_sums(series: NDArray[Any], length: int) -> Floats:
     """Returns the sum of the `length` steps that begin at each step, where the last step is followed by the first."""
     cyclic = np.concatenate([np.zeros_like(series[:1]), series, series[: length - 1]])
     totals = np.cumsum(cyclic, axis=0, dtype=np.float64)

@@ -33,7 +33,7 @@ DIRECTION = "[source][target]"
 MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON would exceed about 2 MB
 SAVE_AGAIN_HINT = "save the affinity again"
 FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
-PER_STEP_FIELDS = ("steps", "history", "null", "block_counts")
+PER_STEP_FIELDS = ("steps", "history", "null")
 DISCLAIMER = (
     "Affinity describes how one network trained on one data set. It implies neither similarity nor causation. "
     "That tasks about people train well together must not be interpreted as a link between the traits of these people."
@@ -65,7 +65,7 @@ def square_matrix(table: pd.DataFrame, axis: str) -> tuple[Floats, tuple[str, ..
 
 def write_json(affinity: Affinity, path: Path) -> None:
     """Writes an affinity as JSON. If the history is long, it is first written to a separate archive."""
-    arrays = {name: getattr(affinity, name) for name in PER_STEP_FIELDS if getattr(affinity, name) is not None}
+    arrays = {name: getattr(affinity, name) for name in PER_STEP_FIELDS}
     archive = None
     if affinity.history.size > MAX_INLINE_VALUES:
         content = pack_arrays(arrays)
@@ -90,4 +90,4 @@ def read_json(path: Path) -> dict[str, Any]:
         archive = path.with_name(document["archive"])
         with report_damage(archive, hint="keep both files of the affinity together"):
             document |= unpack_arrays(archive.read_bytes())
-    return {"block_counts": None, **document}
+    return document
