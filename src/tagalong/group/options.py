@@ -164,11 +164,6 @@ class SelectionRequest:
             for source, target in np.argwhere(required & ~np.isfinite(scores.matrix)):
                 found = f"{scores.matrix[source, target]} for {scores.tasks[source]!r} on {scores.tasks[target]!r}"
                 raise InvalidInput("scores", "must be finite", found)
-        largest = scores.max_abs_scores(alone)
-        for name, weights in (("scores", 1.0), ("`scores` times `weights`", self.weights_of(scores.tasks))):
-            with np.errstate(over="ignore"):
-                if not np.isfinite(2 * (largest * weights).sum()):
-                    raise InvalidInput(name, "must have a finite sum", f"values up to {largest.max():.3g}")
 
 
 def _is_collection(value: object) -> bool:

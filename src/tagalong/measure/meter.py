@@ -25,7 +25,7 @@ from tagalong.registry import unknown_name
 from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
 from .closure import ClosureError, ReplayableClosure, raise_closure_problems, returned_losses
-from .distributed import UNEVEN_BATCHES, WrapperFinder, agree_on_tasks, is_learning_static_graph
+from .distributed import WrapperFinder, agree_on_tasks, is_learning_static_graph
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
 from .history import MeterHistory, Reading, task_names
@@ -472,10 +472,7 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         if not (self._schedule.due(call) or self._postponed):
             return call, False
-        wrapper = self._find_wrapper()
-        if wrapper is not None and wrapper._join_config.enable:
-            raise_closure_problems([UNEVEN_BATCHES])
-        self._postponed = is_learning_static_graph(wrapper)
+        self._postponed = is_learning_static_graph(self._find_wrapper())
         return call, not self._postponed
 
     def _find_wrapper(self) -> DistributedDataParallel | None:
