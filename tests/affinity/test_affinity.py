@@ -76,7 +76,7 @@ def test_matrices_have_no_history_and_may_have_targets_in_rows() -> None:
         ("tasks", ["a", "a"]), ("tasks", ["a", ""]), ("tasks", ["a", 3]), ("tasks", "ab"), ("tasks", []),
         ("history", np.zeros((2, 3, 3))), ("history", np.full((2, 2, 2), np.inf)), ("history", [[["x"]]]),
         ("null", np.zeros(2)), ("steps", [4, 4]), ("steps", [1]), ("skipped", {"nan": [[1, 2, 3]]}),
-        ("block_counts", np.zeros((2, 3, 2))), ("trim", {"trim": "x"}), ("average", {"average": "mode"}),
+        ("trim", {"trim": "x"}), ("average", {"average": "mode"}),
     ],
 )  # fmt: skip
 def test_the_error_of_from_history_names_the_argument(argument: str, value: Any) -> None:

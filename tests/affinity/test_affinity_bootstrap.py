@@ -99,18 +99,6 @@ def test_errors_need_two_values_and_are_zero_if_all_are_equal(average: str) -> N
     np.testing.assert_allclose(equal.stderr, 0, atol=1e-15)
 
 
-def test_means_over_blocks_of_steps_have_the_errors_of_the_steps() -> None:
-    """As a meter keeps them when its history has reached its memory limit."""
-    history = np.random.default_rng(0).standard_normal((192, 6, 6)) + np.arange(6)
-    blocks = history.reshape(24, 8, 6, 6).mean(axis=1)
-    small = Affinity.from_history(blocks, names(6), block_counts=np.full(blocks.shape, 8))
-    whole = Affinity.from_history(history, names(6))
-    np.testing.assert_allclose(small.mean, whole.mean)
-    np.testing.assert_array_equal(small.count, whole.count)
-    assert 0.85 < np.mean(small.stderr / whole.stderr) < 1.15
-    np.testing.assert_allclose(small.bootstrap(400).std(axis=0), small.stderr, rtol=0.3)
-
-
 def test_without_a_history_resamples_have_the_standard_errors() -> None:
     mean, errors = np.arange(16.0).reshape(4, 4), np.arange(1.0, 17.0).reshape(4, 4)
     errors[0, 1], mean[2, 3] = np.nan, np.nan

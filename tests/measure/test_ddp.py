@@ -58,11 +58,6 @@ def other_calls(rank: int, model: DistributedDataParallel, batch: Batch) -> None
         meter(lambda: parallel.losses(model, batch))
 
 
-def joined(rank: int, model: DistributedDataParallel, batch: Batch) -> None:
-    with model.join():
-        meter_of(model)(lambda: parallel.losses(model, batch))
-
-
 def sharded(rank: int, model: DistributedDataParallel, batch: Batch) -> None:
     inner = parallel.network()
     fully_shard(inner.encoder)
@@ -85,7 +80,6 @@ REFUSED: dict[Callable[..., None], tuple[str, str]] = {
     unrepeatable: ("factors", "on another rank"),
     other_tasks: ("`tasks`", "`tasks`"),
     other_calls: ("numbers of times", "numbers of times"),
-    joined: ("unequal numbers", "unequal numbers"),
     sharded: ("FSDP", "FSDP"),
     flattened: ("FSDP", "FSDP"),
     checked_early: ("static graph", "static graph"),

@@ -84,36 +84,6 @@ def test_round_robin_windows_are_wide_enough_for_every_source() -> None:
     assert "15 measured steps" in figure.layout.title.text
 
 
-def in_blocks(affinity: Affinity, size: int) -> Affinity:
-    """Returns the same history as means over blocks of steps, as a meter keeps it beyond its memory limit."""
-    starts = range(0, len(affinity.steps), size)
-    blocks = [affinity.history[start : start + size] for start in starts]
-    counts = np.stack([np.isfinite(block).sum(axis=0) for block in blocks])
-    sums = np.stack([np.nansum(block, axis=0) for block in blocks])
-    return Affinity.from_history(
-        np.where(counts > 0, sums / np.maximum(counts, 1), NAN),
-        affinity.tasks,
-        affinity.steps[::size],
-        settings={"steps_per_block": size},
-        block_counts=counts,
-    )
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_a_history_of_blocks_gives_the_points_of_its_steps(missing: float) -> None:
-    history = np.where(np.random.default_rng(1).random((100, 3, 3)) < missing, NAN, example().history)
-    steps = Affinity.from_history(history, TASKS, 10 * np.arange(100))
-    whole, blocks = (
-        lines(affinity_over_training(affinity, onto="ill", sources=["age"], smooth=24))[0]
-        for affinity in (steps, in_blocks(steps, 8))
-    )
-    # Blocks count by their values, of which some are missing.
-    assert blocks.x[0] == pytest.approx(whole.x[0], abs=10 if missing else 1e-9)
-    assert blocks.y[0] == pytest.approx(whole.y[0])
-    assert blocks.x[-1] == pytest.approx(np.average(steps.steps[80:]), abs=20)  # the last block has only four steps
-    assert blocks.y[-1] == pytest.approx(np.nanmean(history[80:, 0, 1]))
-
-
 def test_raw_and_relative_steps_are_on_the_same_level() -> None:
     """Steps without all tasks are relative to the null step; the others hold momentum's term."""
     relative = np.arange(60) % 5 == 0

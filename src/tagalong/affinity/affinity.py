@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from tagalong.tabular import read_table
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
-from .display import extent, html_table, named_values, text_table
+from .display import extent, html_table, text_table
 from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
@@ -50,9 +50,6 @@ class Affinity:
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
         skipped: the number of skipped values per pair, keyed by reason.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
-        block_counts: the number of measured values behind each entry of `history`, or None if each entry is one value.
-            A meter whose history has reached `history_memory` keeps means over blocks of steps. Means, counts and
-            standard errors take the counts into account.
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -71,7 +68,6 @@ class Affinity:
     null: Floats
     skipped: Mapping[str, Ints] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    block_counts: Ints | None = None
 
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
@@ -79,7 +75,7 @@ class Affinity:
         n, steps = len(tasks), len(np.asarray(self.history))
         shapes = {
             **dict.fromkeys(("mean", "stderr", "count"), (n, n)),
-            **dict.fromkeys(("history", "block_counts"), (steps, n, n)),
+            "history": (steps, n, n),
             "steps": (steps,),
             "null": (steps, n),
         }
@@ -91,9 +87,8 @@ class Affinity:
         settings = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         checked: dict[str, Any] = {"tasks": tasks, "skipped": skipped, "settings": settings}
         for name, shape in shapes.items():
-            if getattr(self, name) is not None:
-                dtype = np.int64 if name in ("count", "steps", "block_counts") else np.float64
-                checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
+            dtype = np.int64 if name in ("count", "steps") else np.float64
+            checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
         if (np.diff(checked["steps"]) <= 0).any():
             raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
@@ -109,7 +104,6 @@ class Affinity:
         null: ArrayLike | None = None,
         skipped: Mapping[str, ArrayLike] | None = None,
         settings: Mapping[str, Any] | None = None,
-        block_counts: ArrayLike | None = None,
     ) -> Affinity:
         """Creates an affinity by averaging a history of measured steps.
 
@@ -124,8 +118,6 @@ class Affinity:
             null: the effect on each target of a step with zero gradient (steps × tasks). Use NaN for unknown values.
             skipped: the number of skipped values per pair, keyed by reason.
             settings: the measurement settings. `average` and `trim` select the type of average.
-            block_counts: the number of measured values behind each entry of `history`, if entries are means over
-                blocks of steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -144,7 +136,6 @@ class Affinity:
             "null": np.full((length, n), np.nan) if null is None else null,
             "skipped": skipped or {},
             "settings": settings or {},
-            "block_counts": block_counts,
         }
         return cls(**unaveraged)._average_with(Average.from_settings(settings or {}))
 
@@ -174,18 +165,14 @@ class Affinity:
         """
         if axis not in ("source", "target"):
             raise ValueError(f"`axis` must be 'source' or 'target', found {axis!r}")
-        values = read_only_array("matrix", matrix)
-        names = tuple(map(str, range(len(values)))) if tasks is None else as_names(tasks)
-        n = len(names)
-        fields: dict[str, Any] = {
-            "mean": read_only_array("matrix", values, (n, n)),
-            "stderr": np.full((n, n), np.nan) if stderr is None else np.asarray(stderr),
-            "count": np.isfinite(values) if count is None else np.asarray(count),
-        }
+        names = tuple(map(str, range(len(np.asarray(matrix))))) if tasks is None else as_names(tasks)
+        mean = read_only_array("matrix", matrix, (len(names), len(names)))
+        errors = np.full_like(mean, np.nan) if stderr is None else np.asarray(stderr)
+        counts = np.isfinite(mean) if count is None else np.asarray(count)
         if axis == "target":
-            fields = {name: matrix.T for name, matrix in fields.items()}
-        fields |= dict.fromkeys(("steps", "history", "null"), ())
-        return cls(tasks=names, **fields, settings=settings or {})
+            mean, errors, counts = mean.T, errors.T, counts.T
+        per_step: dict[str, Any] = dict.fromkeys(("steps", "history", "null"), ())
+        return cls(names, mean, errors, counts, **per_step, settings=settings or {})
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -218,9 +205,9 @@ class Affinity:
             FileNotFoundError: If the file does not exist.
             DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
         """
-        values = read_json(Path(path))
+        document = read_json(Path(path))
         with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
-            return cls(**values)
+            return cls(**{entry.name: document[entry.name] for entry in fields(cls)})
 
     def save(self, path: PathLike) -> None:
         """Saves the affinity atomically. `load` restores it bit for bit.
@@ -296,8 +283,6 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        if average != "mean":
-            self._warn_if_coarse(f"the {average} average is computed from block means")
         return self._average_with(Average(average, trim))
 
     def leveled(self) -> Affinity:
@@ -313,15 +298,10 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
-        return Affinity.from_history(
-            np.where(level.present, level.values, np.nan),
-            self.tasks,
-            self.steps,
-            skipped=self.skipped,
-            settings=self.settings,
-            block_counts=self.block_counts,
-        )
+        level = LevelHistory.align(self)
+        history = np.where(level.present, level.values, np.nan)
+        leveled = replace(self, history=history, null=np.full_like(self.null, np.nan))
+        return leveled._average_with(Average.from_settings(self.settings))
 
     def between(self, first: int, last: int) -> Affinity:
         """Keeps the steps from call number `first` up to, but not including, `last`.
@@ -332,7 +312,6 @@ class Affinity:
             4.0
         """
         self._require_history("between")
-        self._warn_if_coarse("`between` keeps the blocks that start in the given range")
         rows = (self.steps >= first) & (self.steps < last)
         if not rows.any():
             measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
@@ -351,7 +330,6 @@ class Affinity:
         self._require_history("every")
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
-        self._warn_if_coarse("`every` keeps every n-th block")
         return self._at_steps(slice(None, None, n))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -402,8 +380,6 @@ class Affinity:
         if len(self.steps) and len(other.steps):
             # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
             offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
-            counts = [np.isfinite(p.history) if p.block_counts is None else p.block_counts for p in parts]
-            in_blocks = self.block_counts is not None or other.block_counts is not None
             return Affinity.from_history(
                 np.concatenate([part.history for part in parts]),
                 tasks,
@@ -411,7 +387,6 @@ class Affinity:
                 null=np.concatenate([part.null for part in parts]),
                 skipped=skipped,
                 settings=settings,
-                block_counts=np.concatenate(counts) if in_blocks else None,
             )
 
         # Without both histories, means are weighted by the number of values behind them.
@@ -451,7 +426,7 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            level = LevelHistory.align(self.history, self.null, self.block_counts)
+            level = LevelHistory.align(self)
             return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
@@ -496,7 +471,12 @@ class Affinity:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
             {'affinity onto age/ill': -1.0, 'affinity onto ill/age': 2.0}
         """
-        return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
+        name = self.settings.get("estimator") or "affinity"
+        return {
+            f"{name} onto {self.tasks[j]}/{self.tasks[i]}": float(self.mean[i, j])
+            for j, i in permutations(range(len(self.tasks)), 2)
+            if np.isfinite(self.mean[i, j])
+        }
 
     def __str__(self) -> str:
         return text_table(self, terminal_width())
@@ -514,7 +494,7 @@ class Affinity:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _average_with(self, average: Average) -> Affinity:
-        level = LevelHistory.align(self.history, self.null, self.block_counts)
+        level = LevelHistory.align(self)
         settings = {**self.settings, "average": average.name, "trim": average.trim}
         if average.name != "trimmed":
             del settings["trim"]
@@ -529,7 +509,6 @@ class Affinity:
             self.steps[rows],
             null=self.null[rows],
             settings=self.settings,
-            block_counts=None if self.block_counts is None else self.block_counts[rows],
         )
 
     def _arranged(self, tasks: tuple[str, ...]) -> Affinity:
@@ -553,16 +532,7 @@ class Affinity:
             history=arrange(self.history, np.nan),
             null=np.pad(self.null, [(0, 0), (0, 1)], constant_values=np.nan)[:, at],
             skipped={reason: arrange(counts) for reason, counts in self.skipped.items()},
-            block_counts=None if self.block_counts is None else arrange(self.block_counts),
         )
-
-    def _warn_if_coarse(self, consequence: str) -> None:
-        if self.block_counts is not None:
-            warnings.warn(
-                f"the history holds means over blocks of up to {self.settings.get('steps_per_block', 'several')} "
-                f"measured steps, because it had reached the meter's `history_memory`; {consequence}.",
-                stacklevel=3,
-            )
 
     def _require_history(self, method: str) -> None:
         if not len(self.steps):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, is_number
+
+if TYPE_CHECKING:
+    from .affinity import Affinity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,42 +51,37 @@ class LevelHistory:
 
     Attributes:
         values: the measured values [steps, sources, targets]. Missing values are zero.
-        weights: the number of measured values behind each entry [steps, sources, targets]: 0 or 1, or more for the mean
-            over a block of steps.
+        present: which values were measured [steps, sources, targets].
         relative: which steps of each target are relative to the null step [steps, 1, targets]. The others are raw, i.e.
             they include the effect of an optimizer step with zero gradient.
     """
 
     values: Floats
-    weights: NDArray[Any]
+    present: Mask
     relative: Mask
 
     @classmethod
-    def align(cls, history: Floats, null: Floats, block_counts: Ints | None) -> Self:
-        """Shifts the raw steps of each target to the level of its relative steps.
+    def align(cls, affinity: Affinity, steps: slice = slice(None)) -> Self:
+        """Takes a part of a history and shifts the raw steps of each target to the level of its relative steps.
 
         Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The
         fraction of relative steps varies between sources, so a plain average would include more of that effect for some
         sources than for others. Shifting all raw steps of a target by the same constant removes this imbalance.
         """
-        weights = np.isfinite(history) if block_counts is None else block_counts
-        relative = np.isfinite(null)[:, None]
-        measured = cls(np.nan_to_num(history), weights, relative)
+        history, relative = affinity.history[steps], np.isfinite(affinity.null[steps])[:, None]
+        present = np.isfinite(history)
+        measured = cls(np.nan_to_num(history), present, relative)
         gaps = measured.means(relative) - measured.means(~relative)  # NaN for sources that do not have both
         shift = np.nan_to_num(gaps).sum(axis=0) / np.maximum(np.isfinite(gaps).sum(axis=0), 1)
-        return cls(measured.values + shift * (measured.present & ~relative), weights, relative)
-
-    @property
-    def present(self) -> Mask:
-        return np.asarray(self.weights > 0)
+        return cls(measured.values + shift * (present & ~relative), present, relative)
 
     def counts(self, steps: Mask | bool = True) -> NDArray[Any]:
         """Returns how many values each pair has in `steps`, a mask of the steps of each target."""
-        return np.asarray((self.weights * steps).sum(axis=0))
+        return np.asarray((self.present & steps).sum(axis=0))
 
     def means(self, steps: Mask | bool = True) -> Floats:
         """Returns the mean of each pair over `steps`, or NaN for pairs without values."""
-        return divide((self.values * self.weights * steps).sum(axis=0), self.counts(steps))
+        return divide((self.values * steps).sum(axis=0), self.counts(steps))
 
     def deviations(self, steps: Mask | bool = True) -> Floats:
         """Returns the deviation of each value in `steps` from the mean over these steps, and 0 elsewhere."""
@@ -142,6 +140,6 @@ def shift_influence(history: LevelHistory) -> Floats:
     shared = (history.counts(raw) > 0) & (history.counts(~raw) > 0)  # sources with both raw and relative steps
     effect = np.zeros_like(history.relative, dtype=np.float64)
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        per_source = history.deviations(steps) * history.weights * shared / np.maximum(history.counts(steps), 1)
+        per_source = history.deviations(steps) * shared / np.maximum(history.counts(steps), 1)
         effect += sign * per_source.sum(axis=1, keepdims=True) / np.maximum(shared.sum(axis=0), 1)
     return np.asarray(effect * history.counts(raw) / np.maximum(history.counts(), 1))

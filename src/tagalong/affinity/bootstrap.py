@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .averaging import Average, Floats, LevelHistory, center_values, divide, shift_influence, step_levels
 
 STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
-VALUES_AT_ONCE = 2**22  # numbers to keep in memory: resamples times steps or pairs
-MAX_RESAMPLES, MAX_RESAMPLED_BYTES = 100_000, 2**31  # shares of so many resamples are accurate to 0.2%
+VALUES_AT_ONCE = 2**18  # resamples times steps, few enough to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
@@ -19,7 +21,7 @@ def standard_errors(history: LevelHistory, average: Average) -> Floats:
     """
     length, counts = block_length(history), np.maximum(history.counts(), 1)
     if average.name == "mean":
-        influence = history.deviations() * history.weights / counts + shift_influence(history)
+        influence = history.deviations() / counts + shift_influence(history)
         # A resample consists of T / b blocks, so its variance is T / b times the variance of one block sum.
         variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
     else:
@@ -27,7 +29,7 @@ def standard_errors(history: LevelHistory, average: Average) -> Floats:
         variance = np.ma.masked_invalid(resamples).var(axis=0, ddof=1).filled(np.nan)
 
     # The sample mean is closer to the values than the true mean. For blocks of one step, this factor is N / (N − 1).
-    lost = (_block_sums(history.weights, length) ** 2).sum(axis=0) / (length * counts**2)
+    lost = (_block_sums(history.present, length) ** 2).sum(axis=0) / (length * counts**2)
     enough = history.present.sum(axis=0) > 1
     return np.sqrt(np.where(enough, variance / (1 - np.where(enough, lost, 0.0)), np.nan))
 
@@ -57,16 +59,6 @@ def draw_within_errors(mean: Floats, stderr: Floats, n: int, seed: int) -> Float
     if np.array_equal(mean, mean.T, equal_nan=True) and np.array_equal(errors, errors.T):
         noise = np.triu(noise) + np.triu(noise, 1).swapaxes(1, 2)
     return np.asarray(mean + errors * noise)
-
-
-def max_resamples(tasks: int) -> int:
-    """Returns the largest number of resamples that `Affinity.bootstrap` draws at once.
-
-    Example:
-        >>> max_resamples(9), max_resamples(1000)
-        (100000, 268)
-    """
-    return max(1, min(MAX_RESAMPLES, MAX_RESAMPLED_BYTES // (8 * tasks**2)))
 
 
 def block_length(history: LevelHistory) -> int:
@@ -102,9 +94,8 @@ def block_weights(steps: int, length: int, n: int, rng: np.random.Generator) -> 
 def _weighted_means(history: LevelHistory, average: Average, weights: Floats) -> Floats:
     """Returns the means in each resample [resamples, sources, targets]."""
     raw = ~history.relative
-    sums, counts = _total(weights, history.values * history.weights), _total(weights, history.weights)
-    raw_sums = _total(weights, history.values * history.weights * raw)
-    raw_counts = _total(weights, history.weights * raw)
+    sums, counts = _total(weights, history.values), _total(weights, history.present)
+    raw_sums, raw_counts = _total(weights, history.values * raw), _total(weights, history.present & raw)
     # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
     gaps = divide(sums - raw_sums, counts - raw_counts) - divide(raw_sums, raw_counts)
     shift = np.nan_to_num(gaps).sum(axis=1, keepdims=True) / np.maximum(np.isfinite(gaps).sum(axis=1, keepdims=True), 1)
@@ -119,23 +110,26 @@ def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> 
     deviations = (levels - levels.sum(axis=0) / entries) * history.present
     means = _total(weights, deviations / entries + shift_influence(history))
 
-    values, draws = center_values(history), np.ascontiguousarray(weights.T)  # [steps, resamples]
+    values, draws = center_values(history), weights.astype(np.int64)  # cumulative sums of integers are fast
+    counts = _total(weights, history.present)
+    first = average.trim_counts(counts)
+    last, sums = counts - first, np.zeros_like(counts)
     for i, j in np.ndindex(*values.shape[1:]):
-        order = np.argsort(values[:, i, j])[: np.isfinite(values[:, i, j]).sum()]  # missing values come last
-        ranks = np.cumsum(draws[order], axis=0)  # draws up to and including each step
-        counts = draws[order].sum(axis=0)
-        cut = average.trim_counts(counts)
-        kept = np.diff(np.clip(ranks, cut, counts - cut), axis=0, prepend=cut[None])
-        means[:, i, j] += divide(values[order, i, j] @ kept, counts - 2 * cut)
-    return means
+        order = np.argsort(values[:, i, j])[: history.present[:, i, j].sum()]  # missing values come last
+        ranks = np.cumsum(draws.take(order, axis=1), axis=1)  # draws up to and including each value
+        kept = np.clip(ranks, first[:, i, j, None], last[:, i, j, None])
+        # Each value counts as often as `kept` increases, starting from `first` (summed by parts).
+        ordered = values[order, i, j]
+        sums[:, i, j] = kept @ -np.diff(ordered, append=0.0) - first[:, i, j] * ordered[:1].sum()
+    return means + divide(sums, last - first)
 
 
-def _total(weights: Floats, values: Floats) -> Floats:
+def _total(weights: Floats, values: NDArray[Any]) -> Floats:
     """Returns sums over steps of [steps, sources, targets], weighted by the draws of each resample."""
     return np.tensordot(weights, values, axes=1)
 
 
-def _block_sums(series: Floats, length: int) -> Floats:
+def _block_sums(series: NDArray[Any], length: int) -> Floats:
     """Returns the sum of the `length` steps that begin at each step, where the last step is followed by the first."""
     cyclic = np.concatenate([np.zeros_like(series[:1]), series, series[: length - 1]])
     totals = np.cumsum(cyclic, axis=0, dtype=np.float64)

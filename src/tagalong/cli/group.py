@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagalong.affinity import disclaimer
+from tagalong.affinity import DISCLAIMER
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable
@@ -114,7 +114,7 @@ def group(
             own = score_grouping(table.scores, _read_groups(compare), **rules)
         budget = budget or min(len(own.groups), len(table.tasks))
         if max_total_cost is None and any(network.cost != 1 for network in own.groups):
-            max_total_cost = own.budget
+            max_total_cost = _total_cost(own)
     if max_total_cost is not None and budgets is None:
         budget = budget or len(table.tasks)
     selection = rules | {
@@ -220,7 +220,7 @@ class _Answer:
                 spent = {"mine": _total_cost(self.own), "best": _total_cost(chosen)}
                 mine = self.own.to_document()
                 document["comparison"] = {"mine": mine, "loss": loss, "per_task": per_task, "spent": spent}
-        document["caution"] = disclaimer(table.tasks)
+        document["caution"] = DISCLAIMER
         document["input"] = {"file": str(self.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
         document["interrupted"] = self.interrupted
         return document
@@ -243,7 +243,7 @@ def _save(answer: _Answer, path: Path) -> None:
     chosen = answer.chosen
     if isinstance(chosen, Mapping):
         documents = [grouping.to_document() for grouping in chosen.values()]
-        content = {"caution": disclaimer(answer.table.tasks), "groupings": documents}
+        content = {"caution": DISCLAIMER, "groupings": documents}
         write_document(path, "tagalong-grouping-list", 1, content)
     else:
         write_atomic(path, chosen.to_json() + "\n")
@@ -292,7 +292,7 @@ def _show(answer: _Answer, explain: Sequence[str], quiet: bool) -> None:
         else:
             show(_task_table(chosen, placed))
         if not answer.has_costs and chosen.status == "optimal" and len(chosen.groups) < chosen.budget:
-            show(f"the budget allows {chosen.budget:g} networks, but more would not improve the total")
+            show(f"the budget allows {chosen.budget} networks, but more would not improve the total")
         show(*chosen.remarks)
     show(*(chosen.explain(task) for task in answer.names_in(explain)))
     if own is not None:

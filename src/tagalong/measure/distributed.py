@@ -27,10 +27,6 @@ _SAME_BATCHES = (
     "for each of them."
 )
 _ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
-UNEVEN_BATCHES = (
-    "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
-    f"of batches cannot take part in a measurement. Do not use `join`. {_SAME_BATCHES}"
-)
 
 
 class Replicas:

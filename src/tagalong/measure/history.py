@@ -18,24 +18,15 @@ from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_pr
 
 from .estimators import Estimator
 
-HISTORY_MEMORY = 64 * 2**20  # bytes, by default
-MIN_BLOCKS = 16  # enough for standard errors, however many tasks there are
-
 Floats = NDArray[np.float64]
-Counts = NDArray[np.int32]
 Mask = NDArray[np.bool_]
-
-# The sums over consecutive measured steps, at first over a single one: the call number of the first step, how many
-# steps were measured before it, the sums [estimators, sources, targets] and the numbers of values in them. The last
-# source is the null step.
-Block = tuple[int, int, Floats, Counts]
 
 
 class MeterHistory:
     """The affinities of all estimators, and facts about the tasks.
 
     The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
-    it. Once the history takes more than `memory` bytes, it keeps means over blocks of 2, 4, 8, … consecutive steps.
+    it.
 
     Attributes:
         tasks: Task names, or None if they are not known yet.
@@ -44,15 +35,15 @@ class MeterHistory:
         touched: The indices of the shared parameters that each task depends on.
     """
 
-    def __init__(self, tasks: Sequence[str] | None, estimators: Sequence[Estimator], memory: float) -> None:
+    def __init__(self, tasks: Sequence[str] | None, estimators: Sequence[Estimator]) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: Counter[str] = Counter()
         self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.touched: dict[str, set[int]] = {}
-        self._estimators, self._memory = estimators, memory
-        self._measured, self._steps_per_block = 0, 1
-        self._blocks: list[Block] = []
-        self._last: Block | None = None
+        self._estimators = estimators
+        self._calls: list[int] = []  # the numbers of the measured calls
+        # Of each of them, the affinities [estimators, sources, targets], where the last source is the null step.
+        self._values: list[Floats] = []
         self._skipped: dict[str, NDArray[np.int64]] = {}  # by reason [estimators, sources, targets]
         self._waiting: tuple[int, Reading] | None = None
 
@@ -72,21 +63,12 @@ class MeterHistory:
         (call, reading), self._waiting = self._waiting, None
         values, skipped = self._read(reading)
         if not reading.overflowed():
-            finite = np.isfinite(values)
-            self._last = call, self._measured, np.where(finite, values, 0.0), finite.astype(np.int32)
-            self._measured += 1
-            self._append(self._last)
+            self._calls.append(call)
+            self._values.append(values)
         for reason, pairs in skipped.items():
             if pairs.any():
                 of_all = np.broadcast_to(pairs, (len(self._estimators), *pairs.shape[-2:]))
                 self._skipped[reason] = self._skipped.get(reason, 0) + of_all.astype(np.int64)
-
-        # Where there is no memory left, two blocks become one. Counts take half as much memory as sums.
-        while len(self._blocks) > max(MIN_BLOCKS, self._memory / (1.5 * values.nbytes)):
-            self._steps_per_block *= 2
-            blocks, self._blocks = self._blocks, []
-            for block in blocks:
-                self._append(block)
 
     def _read(self, reading: Reading) -> tuple[Floats, dict[str, Mask]]:
         """Waits for the device, and returns the affinities and the skipped pairs by reason, of each estimator.
@@ -120,21 +102,10 @@ class MeterHistory:
         skipped["zero gradient"] = undefined & ~of_steps
         return values, skipped
 
-    def _append(self, new: Block) -> None:
-        _, new_first, new_sums, new_counts = new
-        for k in range(max(0, len(self._blocks) - 2), len(self._blocks)):
-            step, first, sums, counts = self._blocks[k]
-            # Steps that are relative to the null step and raw steps are at different levels.
-            same_level = (counts[:, -1].any(axis=1) == new_counts[:, -1].any(axis=1)).all()
-            if same_level and first // self._steps_per_block == new_first // self._steps_per_block:
-                self._blocks[k] = step, first, sums + new_sums, counts + new_counts
-                return
-        self._blocks.append(new)
-
     @property
     def measured(self) -> int:
         self.flush()
-        return self._measured
+        return len(self._calls)
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
@@ -145,37 +116,27 @@ class MeterHistory:
         """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
         self.flush()
         assert self.tasks is not None
-        settings, block_counts, blocks = dict(settings), None, self._blocks
-        if last:
-            blocks = [] if self._last is None else [self._last]
-        number, shape = [e.name for e in self._estimators].index(estimator), (-1, len(self.tasks) + 1, len(self.tasks))
-        sums = np.array([sums[number] for _, _, sums, _ in blocks]).reshape(shape)
-        counts = np.array([counts[number] for *_, counts in blocks], dtype=np.int64).reshape(shape)
-        if self._steps_per_block > 1 and not last:
-            settings["steps_per_block"], block_counts = self._steps_per_block, counts[:, :-1]
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        number, steps = [e.name for e in self._estimators].index(estimator), slice(-1 if last else 0, None)
+        values = np.stack([of_step[number] for of_step in self._values[steps]])
         skipped = {reason: pairs[number] for reason, pairs in self._skipped.items() if pairs[number].any()}
         return Affinity.from_history(
-            means[:, :-1],
+            values[:, :-1],
             self.tasks,
-            np.array([step for step, *_ in blocks], dtype=np.int64),
-            null=means[:, -1],
+            self._calls[steps],
+            null=values[:, -1],
             skipped={} if last else skipped,
             settings=settings,
-            block_counts=block_counts,
         )
 
     def state_dict(self) -> dict[str, Any]:
         self.flush()
-        blocks = [*self._blocks, *([] if self._last is None else [self._last])]
         return {
             "tasks": None if self.tasks is None else list(self.tasks),
-            "measured": self._measured,
             "source_counts": dict(self.source_counts),
             "pair_counts": [[*pair, number] for pair, number in self.pair_counts.items()],
             "touched": {task: sorted(indices) for task, indices in self.touched.items()},
-            "blocks": [[step, first, torch.from_numpy(x), torch.from_numpy(n)] for step, first, x, n in blocks],
-            "steps_per_block": self._steps_per_block,
+            "calls": list(self._calls),
+            "values": torch.from_numpy(np.array(self._values)),
             "skipped": {reason: torch.from_numpy(pairs) for reason, pairs in self._skipped.items()},
         }
 
@@ -184,13 +145,10 @@ class MeterHistory:
         if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
             raise InvalidInput("state", f"must have the tasks {list(self.tasks)}", str(list(tasks)))
         self.tasks = self.tasks if tasks is None else tuple(tasks)
-        self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = Counter(state["source_counts"])
         self.pair_counts = Counter({(source, target): number for source, target, number in state["pair_counts"]})
         self.touched = {task: set(indices) for task, indices in state["touched"].items()}
-        self._blocks = [(step, first, x.numpy().copy(), n.numpy().copy()) for step, first, x, n in state["blocks"]]
-        self._last = self._blocks.pop() if self._blocks else None
-        self._steps_per_block = int(state["steps_per_block"])
+        self._calls, self._values, self._waiting = list(state["calls"]), list(state["values"].numpy().copy()), None
         self._skipped = {reason: pairs.numpy().copy() for reason, pairs in state["skipped"].items()}
 
 

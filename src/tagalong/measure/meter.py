@@ -25,10 +25,10 @@ from tagalong.registry import unknown_name
 from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
 from .closure import ClosureError, ReplayableClosure, raise_closure_problems, returned_losses
-from .distributed import UNEVEN_BATCHES, WrapperFinder, agree_on_tasks, is_learning_static_graph
+from .distributed import WrapperFinder, agree_on_tasks, is_learning_static_graph
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
-from .history import HISTORY_MEMORY, MeterHistory, Reading, task_names
+from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
@@ -92,9 +92,6 @@ class AffinityMeter:
         state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
             reaches outside modules, so that they can be restored. Closures that change others are rejected if it can be
             seen.
-        history_memory: The number of bytes available for the history of all estimators. Once it takes more, means over
-            blocks of consecutive measured steps are kept: means stay exact and standard errors valid, but medians,
-            trimmed means and parts of the history become coarser.
         sketch_dimension: The number of numbers to which ``"streaming"`` reduces a gradient. Inner products of unit
             vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
             not always fall into the same place then.
@@ -131,7 +128,6 @@ class AffinityMeter:
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
         state_memory: float = STATE_MEMORY,
-        history_memory: float = HISTORY_MEMORY,
         sketch_dimension: int = 1021,
         seed: int = 0,
         log: Log | Logger | None = None,
@@ -161,7 +157,6 @@ class AffinityMeter:
         self._given_tasks = None if tasks is None else task_names(tasks)
         self._log: Any = getattr(log, "log", log)
         self._seed, self._dimension = seed, sketch_dimension
-        self._history_memory = history_memory
         self._replayer, self._is_trial = Replayer(), False
         self._training = TrainingGradient(self._setup)
         self._search = WrapperFinder()
@@ -337,9 +332,10 @@ class AffinityMeter:
                     measuring.append(trial._stopwatch.seconds())
         finally:
             generators.restore(generators.start)
-        rows = len({*sources, *targets}) if target is None else len(sources) + len(targets)
+        kept_gradients = len({*sources, *targets}) if target is None else len(sources) + len(targets)
         ratio = min(measuring) / min(plain)
-        return summarize(self._setup, trial._history, replayable, trial._noted.values(), rows, ratio, self._schedule)
+        notes = trial._noted.values()
+        return summarize(self._setup, trial._history, replayable, notes, kept_gradients, ratio, self._schedule)
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
@@ -358,7 +354,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._history = MeterHistory(self._given_tasks, self._setup.estimators, self._history_memory)
+        self._history = MeterHistory(self._given_tasks, self._setup.estimators)
         self._stream = (
             GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
@@ -476,10 +472,7 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         if not (self._schedule.due(call) or self._postponed):
             return call, False
-        wrapper = self._find_wrapper()
-        if wrapper is not None and wrapper._join_config.enable:
-            raise_closure_problems([UNEVEN_BATCHES])
-        self._postponed = is_learning_static_graph(wrapper)
+        self._postponed = is_learning_static_graph(self._find_wrapper())
         return call, not self._postponed
 
     def _find_wrapper(self) -> DistributedDataParallel | None:

@@ -5,12 +5,10 @@ The objects are found by a plain walk from the closure's variables: through attr
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import sys
 import types
-from bisect import bisect_right
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -101,9 +99,7 @@ class ClosureState:
         self.truncated |= bool(self._waiting)
         self._waiting.clear()
         self._copy_arrays()
-        number = sum(map(len, self._norms))
-        if number < len(self._parameters):
-            self._norms.append(_norms_of(self._parameters[number:]))
+        self._norms += _norms_of(self._parameters[len(self._norms) :])
 
     def add_module(self, module: nn.Module) -> None:
         for part in module.modules():
@@ -121,7 +117,9 @@ class ClosureState:
                     if id(value) not in known:
                         self.add(value, "a new object")
         self.end += self.start[len(self.end) :]
-        self._find_views()
+        # Views of trained parameters, such as ``p.data`` in a list, must follow the steps that are tried.
+        storages = {_address(p) for p, _ in self._parameters if p.layout == torch.strided}
+        self._views = {id(value) for value, _ in self._copies if _address(value) in storages}
         if self._verify:
             self._constants |= {
                 id(x)
@@ -133,12 +131,11 @@ class ClosureState:
             if write is None and bool(new != old):
                 self._constants.discard(id(target))
                 changes[name] = None
+        # Writes through ``.data`` do not change versions, but norms. This reads the device once.
         if self._parameters:
-            before = torch.cat([norms.to(self._norms[0].device) for norms in self._norms])
-            moved = (_norms_of(self._parameters) != before).tolist()  # reads the device once
-            for (_, name), has_moved in zip(self._parameters, moved, strict=True):
-                if has_moved:
-                    changes[f"`{name}` (a parameter)"] = None
+            moved = _stacked(_norms_of(self._parameters)) != _stacked(self._norms)
+            for number in moved.nonzero().flatten().tolist():
+                changes[f"`{self._parameters[number][1]}` (a parameter)"] = None
         # ``model._modules['encoder']`` is shown as ``model.encoder``.
         names = [re.sub(r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1", name) for name in changes]
         return names if len(names) <= 5 else [*names[:4], f"{len(names) - 4} others"]
@@ -259,16 +256,6 @@ class ClosureState:
             self._copies += zip(tensors, self.start[-1][1], strict=True)
         self._arrays = []
 
-    def _find_views(self) -> None:
-        # Views of trained parameters, such as ``p.data`` in a list, must follow the steps that are tried.
-        storages = [p.untyped_storage() for p, _ in self._parameters if p.layout == torch.strided]
-        spans = sorted((storage.data_ptr(), storage.nbytes()) for storage in storages)
-        for value, _ in self._copies:
-            address = value.data_ptr() if isinstance(value, Tensor) else value.ctypes.data
-            at = bisect_right(spans, (address, math.inf)) - 1
-            if at >= 0 and address < sum(spans[at]):
-                self._views.add(id(value))
-
     def _write_tensors(self, tensors: Sequence[Tensor], saved: tuple[list[Tensor], list[Tensor], Any]) -> None:
         aliases, copies, versions = saved
         for tensor, alias in zip(tensors, aliases, strict=True):
@@ -346,12 +333,24 @@ def _version(tensor: Tensor) -> object:
     return id(tensor), tensor._version, tensor.data_ptr() if has_address else 0
 
 
-def _norms_of(parameters: Sequence[tuple[Tensor, str]]) -> Tensor:
-    # They show most writes through ``.data``. NaN, which is not equal to itself, counts as 0.
+def _address(value: Tensor | np.ndarray) -> int:
+    # where the memory begins that a value may share with others
+    if isinstance(value, Tensor):
+        return value.untyped_storage().data_ptr()
+    owner = value.base if isinstance(value.base, np.ndarray) else value
+    return owner.ctypes.data
+
+
+def _norms_of(parameters: Sequence[tuple[Tensor, str]]) -> list[Tensor]:
+    if not parameters:
+        return []
     values = [torch.view_as_real(p.detach()) if p.is_complex() else p.detach() for p, _ in parameters]
-    device = values[0].device
-    norms = torch._foreach_norm(values, dtype=torch.float32 if device.type == "mps" else torch.float64)
-    return torch.stack([norm.to(device) for norm in norms]).nan_to_num()
+    return list(torch._foreach_norm(values, dtype=torch.float32 if values[0].device.type == "mps" else torch.float64))
+
+
+def _stacked(norms: Sequence[Tensor]) -> Tensor:
+    # NaN, which is not equal to itself, counts as 0.
+    return torch.stack([norm.to(norms[0].device) for norm in norms]).nan_to_num()
 
 
 def _sample(array: np.ndarray) -> bytes:

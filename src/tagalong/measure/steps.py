@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
@@ -216,19 +217,17 @@ class CopiedOptimizer(StepRule):
             stand_in.grad = gradient.clone()  # which some optimizers change
         owners = [self._parameters[index] for index in indices]
 
-        # The hooks that users have registered for all optimizers are not called, since no real step is taken.
-        registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
-        hooks = [dict(registry) for registry in registries]
+        clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
         try:
-            for registry in registries:
-                registry.clear()
-            copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True))).step()
+            # The hooks that users have registered for all optimizers are not called, since no real step is taken.
+            with (
+                patch.dict(_global_optimizer_pre_hooks, clear=True),
+                patch.dict(_global_optimizer_post_hooks, clear=True),
+            ):
+                clone.step()
         except (TypeError, AttributeError) as error:
-            name = type(self._optimizer).__name__
+            name = type(clone).__name__
             raise RuntimeError(f"cannot take a step with a copy of {name}: {error}; use update='sgd'") from error
-        finally:
-            for registry, registered in zip(registries, hooks, strict=True):
-                registry.update(registered)
 
         for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
             if target.data_ptr() == owner.data_ptr():
@@ -311,7 +310,7 @@ def make_step_rules(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns the given optimizers as a list, without the wrappers of trainers, and refuses unsupported ones."""
+    """Returns the given optimizers as a list, without the wrappers of trainers."""
     if optimizer is None:
         return []
     optimizers: list[Any] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
@@ -320,14 +319,9 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
             candidate = optimizers[position] = candidate.optimizer
         # opacus's optimizer takes steps on clipped and noisy gradients of samples; the one inside it takes plain steps.
         candidate = optimizers[position] = getattr(candidate, "original_optimizer", candidate)
-        name = type(candidate).__name__
         if not isinstance(candidate, Optimizer):
-            raise ValueError(f"`optimizer` must be a torch.optim.Optimizer or a list of them, found {name}")
-        if isinstance(candidate, LBFGS | SparseAdam):
-            advice = "use `update='sgd'` with `lr`, or leave the parameters that it trains out of `shared`"
-            raise ValueError(f"`optimizer` is {name}, whose steps cannot be computed from one gradient; {advice}")
-        if any(group.get("differentiable") for group in candidate.param_groups):
-            raise ValueError(f"`optimizer` ({name}) has differentiable=True; create it with differentiable=False")
+            kind = type(candidate).__name__
+            raise ValueError(f"`optimizer` must be a torch.optim.Optimizer or a list of them, found {kind}")
     return optimizers
 
 

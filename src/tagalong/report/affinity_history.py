@@ -50,11 +50,10 @@ def affinity_over_training(
 ) -> Figure:
     """Draws affinities over training, with one panel per target task and one line with an error band per source task.
 
-    Each point is the mean over a moving window of measured steps. If the history holds means over blocks of steps (see
-    `AffinityMeter(history_memory=…)`), a window consists of whole blocks, weighted by their sizes. Bands show ± one
-    standard error. A source has the same color in all panels. Lines have gaps where a pair has no values. If a panel
-    has more than ten lines, the ten with the highest affinity have a color and a band. The other lines are gray; hover
-    over them to see their names. Self-affinity is not shown.
+    Each point is the mean over a moving window of measured steps. Bands show ± one standard error. A source has the
+    same color in all panels. Lines have gaps where a pair has no values. If a panel has more than ten lines, the ten
+    with the highest affinity have a color and a band. The other lines are gray; hover over them to see their names.
+    Self-affinity is not shown.
 
     Args:
         affinity: an affinity that has a history.
@@ -196,65 +195,22 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
     """Averages over moving windows of `window` measured steps, with at most about 200 windows."""
     if window is not None and not is_positive_integer(window):
         raise InvalidInput("smooth", "must be a positive integer (the number of measured steps)", repr(window))
-    length, block = len(affinity.steps), _steps_per_block(affinity)
-    entries = min(length, _default_entries(affinity) if window is None else max(1, round(window / block)))
+    length = len(affinity.steps)
+    entries = min(length, _default_window(affinity) if window is None else window)
     level = affinity.leveled()  # once, rather than for each window
-    middles, sizes = _block_middles(affinity)
     last = length - entries
     starts = [*range(0, last, max(1, entries // WINDOWS_PER_STEP, -(-last // MAX_POINTS))), last]
-    parts = [_part(level, slice(start, start + entries)) for start in starts]
+    steps = affinity.steps
+    parts = [level.between(steps[start], steps[start + entries - 1] + 1) for start in starts]
     return SmoothedAffinity(
-        steps=np.array([np.average(middles[s : s + entries], weights=sizes[s : s + entries]) for s in starts]),
+        steps=np.array([steps[start : start + entries].mean() for start in starts]),
         mean=np.stack([part.mean for part in parts]),
         stderr=np.stack([part.stderr for part in parts]),
-        extent=_extent(entries, block),
+        extent=f"{entries} measured steps",
     )
 
 
-def _part(affinity: Affinity, entries: slice) -> Affinity:
-    """Returns the affinity of some entries of the history. Unlike `between`, it does not warn about blocks."""
-    counts = affinity.block_counts
-    return Affinity.from_history(
-        affinity.history[entries],
-        affinity.tasks,
-        affinity.steps[entries],
-        null=affinity.null[entries],
-        settings=affinity.settings,
-        block_counts=None if counts is None else counts[entries],
-    )
-
-
-def _default_entries(affinity: Affinity) -> int:
-    """Returns how many entries of the history a window has by default, where an entry is a step or a block of steps."""
+def _default_window(affinity: Affinity) -> int:
     length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
     turns = length / float(np.median(counts)) if counts.size else 1.0
     return max(1, ceil(length / WINDOWS_PER_HISTORY), ceil(MIN_VALUES_PER_WINDOW * turns))
-
-
-def _steps_per_block(affinity: Affinity) -> int:
-    if affinity.block_counts is None:
-        return 1
-    return int(affinity.settings.get("steps_per_block", affinity.block_counts.max(initial=1)))
-
-
-def _block_middles(affinity: Affinity) -> tuple[Floats, Floats]:
-    """Returns the middle of each entry of the history, and the number of values in it.
-
-    A block is recorded under its first step, and lasts until the next block of its kind (relative or raw) begins.
-    """
-    middles = affinity.steps.astype(np.float64)
-    if affinity.block_counts is None:
-        return middles, np.ones(len(middles))
-    relative = np.isfinite(affinity.null).any(axis=1)
-    for kind in (relative, ~relative):
-        lengths = np.diff(middles[kind])
-        if len(lengths):
-            until_last = 1.0 - 1.0 / _steps_per_block(affinity)  # the part of a block up to its last step
-            middles[kind] += np.append(lengths, np.median(lengths)) * until_last / 2
-    return middles, np.maximum(affinity.block_counts.sum(axis=(1, 2)), 1).astype(np.float64)
-
-
-def _extent(entries: int, steps_per_block: int) -> str:
-    if steps_per_block == 1:
-        return f"{entries} measured steps"
-    return f"{entries} block{'s' * (entries != 1)} of up to {steps_per_block} measured steps"
