@@ -133,7 +133,8 @@ def select_groups(
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
-        gains = {k: request.sign * (groupings[k].value - groupings[j].value) for j, k in pairwise(groupings)}
+        signed = {k: request.sign * grouping.value for k, grouping in groupings.items()}
+        gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
     return GroupingsByBudget(groupings, gains, errors)
 
 
@@ -145,7 +146,7 @@ def _read_budgets(budget: Any, n: int) -> list[int]:
     if not budgets or not all(is_positive_integer(networks) and networks <= n for networks in budgets):
         expected = f"must be a number of networks from 1 to {n}, the number of tasks"
         raise InvalidInput("budget", expected, repr(budget), hint="limit costs with `max_total_cost`")
-    return [int(networks) for networks in budgets]
+    return sorted({int(networks) for networks in budgets})  # each gain is that over the next smaller number
 
 
 def _to_grouping(
