@@ -35,7 +35,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
     affordable = limit * (1 + 1e-9) / request.cost_of(frozenset()) if constant_cost else np.inf
     problem = SelectionProblem(
         n=n,
-        scores=None,
+        scores=np.zeros((n, n)),
         networks=None,
         units=linked_units(tasks, request.must_link),
         max_size=min(n, request.max_size or n),
@@ -94,8 +94,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         return allowed_networks(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
 
     if n <= MAX_LISTED:
-        networks = list_groups(membership(np.arange(1, 2**n), n))
-        listed = replace(problem, scores=None if restricted else problem.scores, networks=networks)
+        listed = replace(problem, networks=list_groups(membership(np.arange(1, 2**n), n)))
         if n <= MAX_COMPLETE_PROGRAM or scores.given or can_solve_exactly(listed):
             return listed
     if scores.given:

@@ -117,7 +117,6 @@ class SelectionRequest:
             ("max_total_cost", self.max_total_cost is None or is_positive(self.max_total_cost), "must be positive"),
             ("seed", is_integer(self.seed, minimum=0), "must be a non-negative integer"),
             ("resamples", resamples, "must be a non-negative integer"),
-            ("stop", self.stop is None or callable(self.stop), "must be a function"),
             ("weights", self.weights is None or isinstance(self.weights, Mapping), "must map tasks to numbers"),
         )
         for name, is_met, expected in requirements:

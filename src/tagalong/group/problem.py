@@ -45,9 +45,9 @@ class SelectionProblem:
 
     Attributes:
         scores: the pairwise scores [source, target]. The score of a task in a network is the mean over the other tasks.
-            The diagonal has the scores of tasks trained alone, or −inf where that is not allowed.
-        networks: the networks that may be chosen, or None if every group up to `max_size` may be trained. The scores
-            are then only used for bounds.
+            The diagonal has the scores of tasks trained alone, or −inf where that is not allowed. Not used if all
+            networks that may be chosen are listed.
+        networks: the networks that may be chosen, or None if every group up to `max_size` may be trained.
         units: the sets of tasks that must be served by the same network. Each task is in one of them.
         max_size: the maximum number of tasks per network.
         max_networks: the number of networks that `max_total_cost` allows if all networks have the same cost.
@@ -57,7 +57,7 @@ class SelectionProblem:
     """
 
     n: int
-    scores: Floats | None
+    scores: Floats
     networks: Networks | None
     units: tuple[tuple[int, ...], ...]
     max_size: int
@@ -69,13 +69,11 @@ class SelectionProblem:
     @cached_property
     def pairwise_scores(self) -> Floats:
         """The matrix `scores` with zeros on the diagonal."""
-        assert self.scores is not None
         return np.where(np.eye(self.n, dtype=bool), 0.0, self.scores)
 
     @cached_property
     def single_task_scores(self) -> Floats:
         """The score of each task when trained alone."""
-        assert self.scores is not None
         return np.diag(self.scores)
 
     @cached_property

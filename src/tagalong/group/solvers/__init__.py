@@ -47,13 +47,13 @@ def solve(
     if solver == "search" and problem.networks is not None:
         expected = "requires pairwise scores without `cannot_link` or costs per group"
         raise InvalidInput("`solver='search'`", expected, hint=AUTO_SOLVER_HINT)
-    if solver == "exact" and problem.scores is None:
-        limits = replace(limits, deadline=float("inf"))  # it takes only seconds, and there is no other solver
+    if solver == "exact" and problem.networks is not None:
+        limits = replace(limits, deadline=float("inf"))  # it takes only seconds
     elif solver != "exact" and limits.deadline == float("inf"):
         limits = replace(limits, deadline=time.monotonic() + DEFAULT_SECONDS)
     try:
         return solver, SOLVERS[solver](problem, budgets, limits)
     except TimeoutError:
-        if problem.scores is None or problem.list_more is not None:
+        if problem.networks is not None:
             raise
-        return "search", solve_search(replace(problem, networks=None), budgets, limits)
+        return "search", solve_search(problem, budgets, limits)
