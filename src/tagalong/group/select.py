@@ -74,8 +74,8 @@ def select_groups(
         max_total_cost: the maximum sum of the costs of all networks.
         must_link: sets of tasks that must be served by the same network.
         cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, or limits on costs
-            that depend on the group, only promising groups are considered for more than 14 tasks. The result has a
-            valid bound but is never proven optimal.
+            that depend on the group, only promising groups are considered for more than 14 tasks (10 if there are many
+            different costs). The result has a valid bound but is never proven optimal.
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
             pairs. Given values take precedence.

@@ -88,7 +88,7 @@ def summarize(
     history: MeterHistory,
     closure: ReplayableClosure,
     notes: Iterable[str],
-    rows: int,
+    kept_gradients: int,
     ratio: float,
     schedule: Schedule,
 ) -> Check:
@@ -99,7 +99,7 @@ def summarize(
         history: The history of the measured step.
         closure: The closure, which has run.
         notes: What the measured step noted.
-        rows: The number of task gradients that a measured step may keep in memory.
+        kept_gradients: The number of task gradients that a measured step may keep in memory.
         ratio: As in `Check`.
         schedule: The meter's schedule.
     """
@@ -133,7 +133,8 @@ def summarize(
     memory = (3 if "after" in setup.needs else 2) * size
     memory += setup.step_rules(parameters).state_bytes + 2 * closure.state.copied
     if setup.uses_gradients:
-        memory += min(gradient_bytes(parameters, rows), int(setup.gradient_memory)) + gradient_bytes(parameters, 1)
+        memory += min(gradient_bytes(parameters, kept_gradients), int(setup.gradient_memory))
+        memory += gradient_bytes(parameters, 1)
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
         tasks,

@@ -12,7 +12,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput
 from tagalong.registry import Registry
 
-Quantity = Literal["after", "slopes", "inner", "kernel_inner", "centered_inner"]
+Quantity = Literal["after", "slopes", "cosines", "kernel_cosines", "centered_cosines"]
 """The quantities of `Observed` that an estimator can request."""
 
 
@@ -27,17 +27,17 @@ class Observed:
         before: The target losses before the step, L_j(θ).
         after: The target losses after each step, L_j(θ + Δθ_i).
         slopes: The first-order decrease of L_j due to the step, ⟨g_j, −Δθ_i⟩.
-        inner: The cosine similarities ⟨g_i, g_j⟩ / (|g_i| |g_j|).
-        kernel_inner: The same as `inner`, but restricted to weights with more than one dimension.
-        centered_inner: The same as `inner`, but with the mean over the tasks subtracted from the gradients.
+        cosines: The cosine similarities ⟨g_i, g_j⟩ / (|g_i| |g_j|).
+        kernel_cosines: The same, but restricted to weights with more than one dimension.
+        centered_cosines: The cosine similarities, but with the mean over the tasks subtracted from the gradients.
     """
 
     before: Tensor
     after: Tensor | None = None
     slopes: Tensor | None = None
-    inner: Tensor | None = None
-    kernel_inner: Tensor | None = None
-    centered_inner: Tensor | None = None
+    cosines: Tensor | None = None
+    kernel_cosines: Tensor | None = None
+    centered_cosines: Tensor | None = None
 
 
 class Estimator(ABC):
@@ -59,7 +59,7 @@ class Estimator(ABC):
     of_steps = True
 
     @abstractmethod
-    def __call__(self, seen: Observed) -> Tensor:
+    def __call__(self, observed: Observed) -> Tensor:
         """Returns the affinities [sources, targets]."""
 
 
@@ -69,9 +69,9 @@ class Lookahead(Estimator):
     name = "lookahead"
     needs = frozenset({"after"})
 
-    def __call__(self, seen: Observed) -> Tensor:
-        assert seen.after is not None
-        return 1.0 - seen.after / seen.before
+    def __call__(self, observed: Observed) -> Tensor:
+        assert observed.after is not None
+        return 1.0 - observed.after / observed.before
 
 
 class Gradient(Estimator):
@@ -80,9 +80,9 @@ class Gradient(Estimator):
     name = "gradient"
     needs = frozenset({"slopes"})
 
-    def __call__(self, seen: Observed) -> Tensor:
-        assert seen.slopes is not None
-        return seen.slopes / seen.before
+    def __call__(self, observed: Observed) -> Tensor:
+        assert observed.slopes is not None
+        return observed.slopes / observed.before
 
 
 class Cosine(Estimator):
@@ -98,10 +98,10 @@ class Cosine(Estimator):
     def __init__(self, kernels_only: bool = False) -> None:
         self.kernels_only = kernels_only
         self.name = "cosine_kernels" if kernels_only else "cosine"
-        self.needs = frozenset({"kernel_inner" if kernels_only else "inner"})
+        self.needs = frozenset({"kernel_cosines" if kernels_only else "cosines"})
 
-    def __call__(self, seen: Observed) -> Tensor:
-        cosines = seen.kernel_inner if self.kernels_only else seen.inner
+    def __call__(self, observed: Observed) -> Tensor:
+        cosines = observed.kernel_cosines if self.kernels_only else observed.cosines
         assert cosines is not None
         return cosines
 
@@ -114,13 +114,13 @@ class CenteredCosine(Estimator):
     """
 
     name = "centered_cosine"
-    needs = frozenset({"centered_inner"})
+    needs = frozenset({"centered_cosines"})
     ratio = False
     of_steps = False
 
-    def __call__(self, seen: Observed) -> Tensor:
-        assert seen.centered_inner is not None
-        return seen.centered_inner
+    def __call__(self, observed: Observed) -> Tensor:
+        assert observed.centered_cosines is not None
+        return observed.centered_cosines
 
 
 def _to_estimator(name: str, value: object) -> Estimator:
@@ -151,8 +151,8 @@ def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> Non
         >>> class Drop(Estimator):
         ...     '''The absolute decrease of the loss.'''
         ...     name, needs, ratio = "drop", frozenset({"after"}), False
-        ...     def __call__(self, seen):
-        ...         return seen.before - seen.after
+        ...     def __call__(self, observed):
+        ...         return observed.before - observed.after
         >>> register_estimator("drop", Drop)
         >>> "drop" in estimator_names()
         True

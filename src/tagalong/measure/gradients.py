@@ -139,15 +139,15 @@ class TaskGradients:
             del gradient  # frees this gradient before the next one is computed
         return rows
 
-    def blocks(self, rows: int, limit: float) -> list[list[int]]:
-        """Divides the parameters into blocks such that `rows` gradients of a block fit in `limit` bytes.
+    def blocks(self, number: int, limit: float) -> list[list[int]]:
+        """Divides the parameters into blocks such that `number` gradients of a block fit in `limit` bytes.
 
         A block has at least one parameter. If there is a single block, each gradient is computed only once.
         """
         blocks: list[list[int]] = [[]]
         size = 0
         for index, parameter in enumerate(self.parameters):
-            added = rows * parameter.numel() * row_dtype(self.parameters).itemsize
+            added = number * parameter.numel() * row_dtype(self.parameters).itemsize
             if blocks[-1] and size + added > limit:
                 blocks.append([])
                 size = 0
@@ -172,8 +172,8 @@ def sparse_gradient_error(name: str) -> InvalidInput:
     )
 
 
-def gradient_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    return sum(p.numel() for p in parameters) * rows * row_dtype(parameters).itemsize
+def gradient_bytes(parameters: Sequence[Tensor], number: int) -> int:
+    return sum(p.numel() for p in parameters) * number * row_dtype(parameters).itemsize
 
 
 def row_dtype(parameters: Sequence[Tensor]) -> torch.dtype:

@@ -332,9 +332,10 @@ class AffinityMeter:
                     measuring.append(trial._stopwatch.seconds())
         finally:
             generators.restore(generators.start)
-        rows = len({*sources, *targets}) if target is None else len(sources) + len(targets)
+        kept_gradients = len({*sources, *targets}) if target is None else len(sources) + len(targets)
         ratio = min(measuring) / min(plain)
-        return summarize(self._setup, trial._history, replayable, trial._noted.values(), rows, ratio, self._schedule)
+        notes = trial._noted.values()
+        return summarize(self._setup, trial._history, replayable, notes, kept_gradients, ratio, self._schedule)
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.

@@ -130,13 +130,13 @@ def inner_products(
         The quantities by name, and the gradients of the sources if all of them fit in memory at once.
     """
     # The tasks whose losses in the closure are differentiated, starting with the sources.
-    tasks, number_of_rows = list(source_steps.sources), 0
+    tasks, held_out_gradients = list(source_steps.sources), 0
     if target_gradients is None:
         tasks += [task for task in targets if task not in tasks]
     else:
-        number_of_rows = len(targets)
-        tasks += [task for task in present if task not in tasks and "centered_inner" in needs]
-    blocks = source_steps.gradients.blocks(number_of_rows + len(tasks), memory)
+        held_out_gradients = len(targets)
+        tasks += [task for task in present if task not in tasks and "centered_cosines" in needs]
+    blocks = source_steps.gradients.blocks(len(tasks) + held_out_gradients, memory)
     if len(blocks) > 1 and not source_steps.rules.separable:
         raise InvalidInput(
             "gradient_memory",
@@ -162,10 +162,11 @@ def inner_products(
 
     quantities = {name: terms[0] for name, terms in sums.items()}
     for name in sums.keys() - {"slopes"}:
-        compute = _centered_cosines if name == "centered_inner" else _cosines
+        compute = _centered_cosines if name == "centered_cosines" else _cosines
         quantities[name] = compute(*sums[name])[: len(source_steps.sources)]
         if source_steps.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
             quantities[name] = torch.cat([quantities[name], torch.zeros_like(quantities[name][:1])])
+    # In a single block, the rows are whole gradients, which the lookahead reuses.
     return quantities, source_rows if len(blocks) == 1 else None
 
 
@@ -182,14 +183,14 @@ def _terms(
     if "slopes" in needs:
         yield "slopes", [source_steps.slopes(indices, source_rows, target_rows, device)]
     for index, s, t, c in zip(indices, source_rows, target_rows, centering_rows, strict=True):
-        if "centered_inner" in needs:
-            yield "centered_inner", (c @ t.T, c @ c.T, t @ t.T)
-        if "inner" in needs:
-            yield "inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
-        if "kernel_inner" in needs:
+        if "centered_cosines" in needs:
+            yield "centered_cosines", (c @ t.T, c @ c.T, t @ t.T)
+        if "cosines" in needs:
+            yield "cosines", (s @ t.T, _squared_norms(s), _squared_norms(t))
+        if "kernel_cosines" in needs:
             elements = None if source_steps.parameters[index].dim() > 1 else 0
             s, t = s[:, :elements], t[:, :elements]
-            yield "kernel_inner", (s @ t.T, _squared_norms(s), _squared_norms(t))
+            yield "kernel_cosines", (s @ t.T, _squared_norms(s), _squared_norms(t))
 
 
 def _squared_norms(rows: Tensor) -> Tensor:
