@@ -114,7 +114,7 @@ def group(
             own = score_grouping(table.scores, _read_groups(compare), **rules)
         budget = budget or min(len(own.groups), len(table.tasks))
         if max_total_cost is None and any(network.cost != 1 for network in own.groups):
-            max_total_cost = own.budget
+            max_total_cost = _total_cost(own)
     if max_total_cost is not None and budgets is None:
         budget = budget or len(table.tasks)
     selection = rules | {
@@ -292,7 +292,7 @@ def _show(answer: _Answer, explain: Sequence[str], quiet: bool) -> None:
         else:
             show(_task_table(chosen, placed))
         if not answer.has_costs and chosen.status == "optimal" and len(chosen.groups) < chosen.budget:
-            show(f"the budget allows {chosen.budget:g} networks, but more would not improve the total")
+            show(f"the budget allows {chosen.budget} networks, but more would not improve the total")
         show(*chosen.remarks)
     show(*(chosen.explain(task) for task in answer.names_in(explain)))
     if own is not None:

@@ -39,7 +39,7 @@ def score_grouping(
 
     Returns:
         A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner,
-        and its budget is the total cost of the networks.
+        and its budget is the number of groups.
 
     Raises:
         InvalidInput: If a task is unknown or not served, or a group has no known result.
@@ -89,7 +89,7 @@ def score_grouping(
         bound=sign * max(request.total(best), sign * value),
         status="feasible",
         per_task={task: served_values[task] for task in tasks},
-        budget=sum(network.cost for network in networks),
+        budget=len(networks),
         objective=objective,
         options=options,
         unmeasured=task_scores.unmeasured,

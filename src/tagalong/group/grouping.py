@@ -135,7 +135,7 @@ class Grouping:
             is proven optimal, the bound equals `value`.
         status: "optimal" if the grouping is proven optimal up to ties, otherwise "feasible".
         per_task: the score of each task in the network that serves it.
-        budget: the requested budget.
+        budget: the maximum number of networks that was requested.
         objective: "max" or "min".
         solver: the name of the solver that found the grouping.
         ties: up to eight other groupings with the same value and the same number of groups.
@@ -158,7 +158,7 @@ class Grouping:
     bound: float
     status: Literal["optimal", "feasible"]
     per_task: Mapping[str, float]
-    budget: int | float
+    budget: int
     objective: Literal["max", "min"] = "max"
     solver: str = "given"
     ties: tuple[tuple[Group, ...], ...] = ()
