@@ -415,19 +415,18 @@ class AffinityMeter:
             "held_out": self._held_out,
             "late_tasks": dict(self._late_tasks),
             "ledger": self._history.state_dict(),
-            "schedule": self._schedule.state_dict(),
-            "clock": self._clock.state_dict(),
             **({} if self._stream is None else {"stream": self._stream.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of another meter that was created with the same settings."""
+        """Restores the state of another meter that was created with the same settings.
+
+        The timings for `overhead` and ``every="auto"`` start over.
+        """
         if not isinstance(state, Mapping) or state.get("settings") != self._settings_that_count():
             raise ValueError("`state` must come from state_dict() of a meter with the same estimators and settings")
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
-        self._schedule.load_state_dict(state["schedule"])
-        self._clock.load_state_dict(state["clock"])
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
         self._late_tasks = Counter(state["late_tasks"])
