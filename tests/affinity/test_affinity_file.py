@@ -166,7 +166,7 @@ task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters
 @given(data=st.data())
 @settings(deadline=None)
 def test_a_saved_table_is_read_back_exactly(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    tasks = data.draw(st.lists(task_names, min_size=1, max_size=4, unique=True))
+    tasks = data.draw(st.lists(task_names | st.just("source"), min_size=1, max_size=4, unique=True))
     values = st.floats(allow_infinity=False)
     matrix = data.draw(npst.arrays(np.float64, (len(tasks), len(tasks)), elements=values))
     path = tmp_path_factory.getbasetemp() / "table.csv"

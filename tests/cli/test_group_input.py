@@ -160,7 +160,7 @@ def test_options_are_checked(tagalong: Terminal, typed: str, words: list[str]) -
         ("group,cost\na+b,1\nb+a,2\n", "'b+a'"),
         ("a+b,1\na+c,2\n", "'group'"),
         ("group,cost\na+x,1\n", "'a+x'"),
-        ("group,cost\na+b,free\n", "'a+b'"),
+        ("group,cost\na+b,free\n", "'free'"),
         ("group,cost\na+b,-1\n", "'a+b'"),
         ("group,cost\n", "costs.csv"),
     ],

@@ -247,7 +247,8 @@ class Affinity:
         import pandas as pd  # imported here, so that reading an affinity is fast
 
         square = pd.DataFrame(self.mean, index=self.tasks, columns=self.tasks)
-        text: str = square.to_csv(index_label="source", lineterminator="\n")
+        corner = "" if "source" in self.tasks else "source"  # names of columns must differ
+        text: str = square.to_csv(index_label=corner, lineterminator="\n")
         if path is not None:
             write_atomic(Path(path), text)
         return text

@@ -133,7 +133,8 @@ def select_groups(
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
-        gains = {k: request.sign * (groupings[k].value - groupings[j].value) for j, k in pairwise(groupings)}
+        signed = {k: request.sign * grouping.value for k, grouping in groupings.items()}
+        gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
     return GroupingsByBudget(groupings, gains, errors)
 
 
@@ -150,7 +151,7 @@ def _read_budgets(budget: Any, n: int) -> list[int]:
             raise InvalidInput("budget", "must be a positive integer (the number of networks)", repr(networks), hint)
         if networks > n:
             raise InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(networks))
-    return [int(networks) for networks in budgets]
+    return sorted({int(networks) for networks in budgets})  # each gain is that over the next smaller number
 
 
 def _to_grouping(
