@@ -111,7 +111,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
     ("typed", "words"),
     [
         ("--budget -2", ["--budget", "-2"]),
-        ("--budget 4", ["--budget", "number of tasks (3)"]),
+        ("--budget 4", ["--budget", "--budget", "3"]),
         ("--budget 1.5", ["--budget"]),
         ("--budget inf", ["--budget"]),
         ("--budget two", ["--budget", "'two'"]),

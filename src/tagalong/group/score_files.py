@@ -103,7 +103,8 @@ def _from_document(document: Any, path: Path, axis: Axis) -> ScoreTable:
             matrix = [[np.nan if value is None else value for value in row] for row in document["matrix"]]
             affinity = Affinity.from_matrix(matrix, document.get("tasks"), axis)
         except (TypeError, ValueError) as error:
-            raise TableError(f"{path}:", str(error).replace("`", "")) from None
+            reason = str(error).replace("`", "")
+            raise TableError(path, f"must have a square matrix of distinct tasks: {reason}") from None
         return ScoreTable("square", affinity.tasks, affinity, axis)
     raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
 
