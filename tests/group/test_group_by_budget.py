@@ -17,6 +17,7 @@ def test_every_number_of_networks_has_its_best_grouping() -> None:
     groupings = select_groups(matrix)
     assert isinstance(groupings, GroupingsByBudget)
     assert dict(groupings) == {budget: select_groups(matrix, budget) for budget in range(1, 7)}
+    assert list(select_groups(matrix, [3, 1]).gains) == [3]
     totals = [grouping.value for grouping in groupings.values()]
     assert list(groupings.gains.values()) == pytest.approx(np.diff(totals))
     assert not groupings.errors

@@ -75,8 +75,8 @@ def test_options_are_checked(argument: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"budget": 1, "max_size": 2}, "budget is 2"),
-        ({"budget": 1, "cannot_link": [("0", "1")]}, "budget is 2"),
+        ({"budget": 1, "max_size": 2}, "`budget` of 1"),
+        ({"budget": 1, "cannot_link": [("0", "1")]}, "`budget` of 1"),
         ({"cost": len, "max_total_cost": 2.5}, "`max_total_cost` of 2.5"),
         ({"cost": 2.5, "max_total_cost": 1}, "`max_total_cost` of 1"),
         ({"cost": len, "max_cost": 1.5}, "`max_cost`"),

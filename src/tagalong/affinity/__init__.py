@@ -4,9 +4,7 @@ They are produced by `tagalong.measure` and used by `tagalong.group`.
 """
 
 from .affinity import Affinity as Affinity
-from .bootstrap import max_resamples as max_resamples
-from .display import named_values as named_values
-from .io import disclaimer as disclaimer
+from .io import DISCLAIMER as DISCLAIMER
 from .io import square_matrix as square_matrix
 from .reliability import Settled as Settled
 from .reliability import Spread as Spread

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from tagalong.tabular import read_table
 
 from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
-from .display import extent, html_table, named_values, text_table
+from .display import extent, html_table, text_table
 from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
 from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
 
@@ -164,18 +165,14 @@ class Affinity:
         """
         if axis not in ("source", "target"):
             raise ValueError(f"`axis` must be 'source' or 'target', found {axis!r}")
-        values = read_only_array("matrix", matrix)
-        names = tuple(map(str, range(len(values)))) if tasks is None else as_names(tasks)
-        n = len(names)
-        fields: dict[str, Any] = {
-            "mean": read_only_array("matrix", values, (n, n)),
-            "stderr": np.full((n, n), np.nan) if stderr is None else np.asarray(stderr),
-            "count": np.isfinite(values) if count is None else np.asarray(count),
-        }
+        names = tuple(map(str, range(len(np.asarray(matrix))))) if tasks is None else as_names(tasks)
+        mean = read_only_array("matrix", matrix, (len(names), len(names)))
+        errors = np.full_like(mean, np.nan) if stderr is None else np.asarray(stderr)
+        counts = np.isfinite(mean) if count is None else np.asarray(count)
         if axis == "target":
-            fields = {name: matrix.T for name, matrix in fields.items()}
-        fields |= dict.fromkeys(("steps", "history", "null"), ())
-        return cls(tasks=names, **fields, settings=settings or {})
+            mean, errors, counts = mean.T, errors.T, counts.T
+        per_step: dict[str, Any] = dict.fromkeys(("steps", "history", "null"), ())
+        return cls(names, mean, errors, counts, **per_step, settings=settings or {})
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -208,9 +205,9 @@ class Affinity:
             FileNotFoundError: If the file does not exist.
             DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
         """
-        values = read_json(Path(path))
+        document = read_json(Path(path))
         with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
-            return cls(**values)
+            return cls(**{entry.name: document[entry.name] for entry in fields(cls)})
 
     def save(self, path: PathLike) -> None:
         """Saves the affinity atomically. `load` restores it bit for bit.
@@ -250,7 +247,8 @@ class Affinity:
         import pandas as pd  # imported here, so that reading an affinity is fast
 
         square = pd.DataFrame(self.mean, index=self.tasks, columns=self.tasks)
-        text: str = square.to_csv(index_label="source", lineterminator="\n")
+        corner = "" if "source" in self.tasks else "source"  # names of columns must differ
+        text: str = square.to_csv(index_label=corner, lineterminator="\n")
         if path is not None:
             write_atomic(Path(path), text)
         return text
@@ -300,14 +298,10 @@ class Affinity:
             [[0.0, 0.0], [2.0, 2.0]]
         """
         self._require_history("leveled")
-        level = LevelHistory.align(self.history, self.null)
-        return Affinity.from_history(
-            np.where(level.present, level.values, np.nan),
-            self.tasks,
-            self.steps,
-            skipped=self.skipped,
-            settings=self.settings,
-        )
+        level = LevelHistory.align(self)
+        history = np.where(level.present, level.values, np.nan)
+        leveled = replace(self, history=history, null=np.full_like(self.null, np.nan))
+        return leveled._average_with(Average.from_settings(self.settings))
 
     def between(self, first: int, last: int) -> Affinity:
         """Keeps the steps from call number `first` up to, but not including, `last`.
@@ -432,7 +426,7 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            level = LevelHistory.align(self.history, self.null)
+            level = LevelHistory.align(self)
             return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
@@ -477,7 +471,12 @@ class Affinity:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
             {'affinity onto age/ill': -1.0, 'affinity onto ill/age': 2.0}
         """
-        return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
+        name = self.settings.get("estimator") or "affinity"
+        return {
+            f"{name} onto {self.tasks[j]}/{self.tasks[i]}": float(self.mean[i, j])
+            for j, i in permutations(range(len(self.tasks)), 2)
+            if np.isfinite(self.mean[i, j])
+        }
 
     def __str__(self) -> str:
         return text_table(self, terminal_width())
@@ -495,7 +494,7 @@ class Affinity:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _average_with(self, average: Average) -> Affinity:
-        level = LevelHistory.align(self.history, self.null)
+        level = LevelHistory.align(self)
         settings = {**self.settings, "average": average.name, "trim": average.trim}
         if average.name != "trimmed":
             del settings["trim"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, is_number
+
+if TYPE_CHECKING:
+    from .affinity import Affinity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,16 +61,16 @@ class LevelHistory:
     relative: Mask
 
     @classmethod
-    def align(cls, history: Floats, null: Floats) -> Self:
-        """Shifts the raw steps of each target to the level of its relative steps.
+    def align(cls, affinity: Affinity, steps: slice = slice(None)) -> Self:
+        """Takes a part of a history and shifts the raw steps of each target to the level of its relative steps.
 
         Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The
         fraction of relative steps varies between sources, so a plain average would include more of that effect for some
         sources than for others. Shifting all raw steps of a target by the same constant removes this imbalance.
         """
+        history, relative = affinity.history[steps], np.isfinite(affinity.null[steps])[:, None]
         present = np.isfinite(history)
-        relative = np.isfinite(null)[:, None]
-        measured = cls(np.where(present, history, 0.0), present, relative)
+        measured = cls(np.nan_to_num(history), present, relative)
         gaps = measured.means(relative) - measured.means(~relative)  # NaN for sources that do not have both
         shift = np.nan_to_num(gaps).sum(axis=0) / np.maximum(np.isfinite(gaps).sum(axis=0), 1)
         return cls(measured.values + shift * (present & ~relative), present, relative)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from .averaging import Average, Floats, LevelHistory, center_values, divide, shift_influence, step_levels
 
 STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
-VALUES_AT_ONCE = 2**22  # numbers to keep in memory: resamples times steps or pairs
-MAX_RESAMPLES, MAX_RESAMPLED_BYTES = 100_000, 2**31  # shares of so many resamples are accurate to 0.2%
+VALUES_AT_ONCE = 2**18  # resamples times steps, few enough to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
@@ -60,16 +59,6 @@ def draw_within_errors(mean: Floats, stderr: Floats, n: int, seed: int) -> Float
     if np.array_equal(mean, mean.T, equal_nan=True) and np.array_equal(errors, errors.T):
         noise = np.triu(noise) + np.triu(noise, 1).swapaxes(1, 2)
     return np.asarray(mean + errors * noise)
-
-
-def max_resamples(tasks: int) -> int:
-    """Returns the largest number of resamples that `Affinity.bootstrap` draws at once.
-
-    Example:
-        >>> max_resamples(9), max_resamples(1000)
-        (100000, 268)
-    """
-    return max(1, min(MAX_RESAMPLES, MAX_RESAMPLED_BYTES // (8 * tasks**2)))
 
 
 def block_length(history: LevelHistory) -> int:
@@ -121,15 +110,18 @@ def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> 
     deviations = (levels - levels.sum(axis=0) / entries) * history.present
     means = _total(weights, deviations / entries + shift_influence(history))
 
-    values, draws = center_values(history), np.ascontiguousarray(weights.T)  # [steps, resamples]
+    values, draws = center_values(history), weights.astype(np.int64)  # cumulative sums of integers are fast
+    counts = _total(weights, history.present)
+    first = average.trim_counts(counts)
+    last, sums = counts - first, np.zeros_like(counts)
     for i, j in np.ndindex(*values.shape[1:]):
-        order = np.argsort(values[:, i, j])[: np.isfinite(values[:, i, j]).sum()]  # missing values come last
-        ranks = np.cumsum(draws[order], axis=0)  # draws up to and including each step
-        counts = draws[order].sum(axis=0)
-        cut = average.trim_counts(counts)
-        kept = np.diff(np.clip(ranks, cut, counts - cut), axis=0, prepend=cut[None])
-        means[:, i, j] += divide(values[order, i, j] @ kept, counts - 2 * cut)
-    return means
+        order = np.argsort(values[:, i, j])[: history.present[:, i, j].sum()]  # missing values come last
+        ranks = np.cumsum(draws.take(order, axis=1), axis=1)  # draws up to and including each value
+        kept = np.clip(ranks, first[:, i, j, None], last[:, i, j, None])
+        # Each value counts as often as `kept` increases, starting from `first` (summed by parts).
+        ordered = values[order, i, j]
+        sums[:, i, j] = kept @ -np.diff(ordered, append=0.0) - first[:, i, j] * ordered[:1].sum()
+    return means + divide(sums, last - first)
 
 
 def _total(weights: Floats, values: NDArray[Any]) -> Floats:

@@ -1,8 +1,7 @@
-"""Renders an affinity as plain text, as an HTML table, or as named values for loggers."""
+"""Renders an affinity as plain text or as an HTML table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 MAX_TABLE_TASKS = 12  # larger affinities are summarized
 MAX_SUMMARY_TASKS = 40
 SHORT_NAME = 8  # terminal columns, for headings on a narrow terminal
-HELPS, HURTS = "33, 102, 172", "178, 24, 43"  # red, green and blue
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -32,15 +30,17 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
         width: the width of the terminal in columns, or None for no limit. If the table does not fit, standard errors
             are omitted and names are truncated; if that is not enough, the affinity is summarized.
     """
-    formatter, tables = CellFormatter(affinity), []
-    if len(affinity.tasks) <= MAX_TABLE_TASKS:
-        tables = [_matrix_lines(affinity, formatter, with_errors) for with_errors in (True, False)]
+    formatter, names = CellFormatter(affinity), [" ".join(task.split()) for task in affinity.tasks]
+    tables = []
+    if len(names) <= MAX_TABLE_TASKS:
+        tables = [_matrix_lines(names, formatter, with_errors) for with_errors in (True, False)]
     fitting = [lines for lines in tables if width is None or max(map(display_width, lines)) <= width]
     if fitting:
-        about, lines = "row helps column", fitting[0]
+        heading, lines = formatter.heading(), fitting[0]
     else:
-        about, lines = pluralize(len(affinity.tasks), "task"), _summary_lines(affinity, formatter, width)
-    return "\n".join([_heading(affinity, formatter, about), *lines, *formatter.footnotes(lines)])
+        heading = formatter.heading(pluralize(len(names), "task"))
+        lines = _summary_lines(affinity, names, formatter, width)
+    return "\n".join([heading, *lines, *formatter.footnotes("".join(lines))])
 
 
 def extent(affinity: Affinity) -> str:
@@ -71,45 +71,41 @@ class CellFormatter:
     def __init__(self, affinity: Affinity) -> None:
         self._affinity = affinity
         values = np.abs(affinity.mean[~np.eye(len(affinity.tasks), dtype=bool)])
-        self.largest = float(np.nan_to_num(values).max(initial=0.0))
-        if self.largest < 1e-300:
-            self.largest = 1.0
-        self.power = 0 if 0.1 <= self.largest < 1000 else 3 * floor(log10(self.largest) / 3)
-        self._digits = min(max(2 - floor(log10(self.largest / 10.0**self.power)), 1), 3)
+        largest = float(np.nan_to_num(values).max(initial=0.0))
+        if largest < 1e-300:
+            largest = 1.0
+        self.power = 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
+        self._digits = min(max(2 - floor(log10(largest / 10.0**self.power)), 1), 3)
         self.has_null_step = affinity.settings.get("update") == "optimizer" and bool(np.isnan(affinity.null).any())
 
-    def is_noise(self, i: int, j: int) -> bool:
-        """Whether a value is within two standard errors of zero."""
-        return bool(abs(self._affinity.mean[i, j]) < 2 * self._affinity.stderr[i, j]) and not self.has_null_step
+    def heading(self, about: str = "row helps column") -> str:
+        settings, measured = self._affinity.settings, extent(self._affinity)
+        if self.power:
+            about += f", values × 10{str(self.power).translate(_SUPERSCRIPT)}"
+        if measured != "no history":
+            measured = f"{settings.get('average', 'mean')} over {measured}"
+        if settings.get("estimator"):
+            measured += f", {settings['estimator']} estimator"
+        return f"Affinity ({about}), {measured}"
 
     def cell(self, i: int, j: int, with_errors: bool = True) -> str:
-        """Returns a value, followed by a mark or a space."""
+        """Returns a value, followed by a space, or by a mark if it is within two standard errors of zero."""
         mean, error = self._affinity.mean[i, j] / 10.0**self.power, self._affinity.stderr[i, j] / 10.0**self.power
         if np.isnan(mean):
             return "- "
         text = f"{mean:.{self._digits}f}"
         if with_errors and np.isfinite(error):
             text += f" ± {error:.{self._digits}f}"
-        return text + ("~" if self.is_noise(i, j) else " ")
+        return text + ("~" if abs(mean) < 2 * error and not self.has_null_step else " ")
 
-    def footnotes(self, lines: Sequence[str]) -> list[str]:
+    def footnotes(self, text: str) -> list[str]:
         if self.has_null_step:
             step = "an optimizer step with zero gradient (momentum)"
             return [f"every entry includes the effect of {step}: compare within columns, not with zero"]
-        return ["~ within two standard errors of zero"] if any("~" in line for line in lines) else []
+        return ["~ within two standard errors of zero"] if "~" in text else []
 
 
-def _heading(affinity: Affinity, formatter: CellFormatter, about: str = "row helps column") -> str:
-    unit = f", values × 10{str(formatter.power).translate(_SUPERSCRIPT)}" if formatter.power else ""
-    measured = extent(affinity)
-    if measured != "no history":
-        measured = f"{affinity.settings.get('average', 'mean')} over {measured}"
-    estimator = affinity.settings.get("estimator")
-    return f"Affinity ({about}{unit}), {measured}" + (f", {estimator} estimator" if estimator else "")
-
-
-def _matrix_lines(affinity: Affinity, formatter: CellFormatter, with_errors: bool) -> list[str]:
-    names = _names_on_one_line(affinity)
+def _matrix_lines(names: list[str], formatter: CellFormatter, with_errors: bool) -> list[str]:
     targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
     headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
     text = TextTable("", *headings, numbers=headings, gap=1)
@@ -118,18 +114,13 @@ def _matrix_lines(affinity: Affinity, formatter: CellFormatter, with_errors: boo
     return text.lines()
 
 
-def _names_on_one_line(affinity: Affinity) -> list[str]:
-    return [" ".join(task.split()) for task in affinity.tasks]
-
-
-def _summary_lines(affinity: Affinity, formatter: CellFormatter, width: int | None) -> list[str]:
+def _summary_lines(affinity: Affinity, names: list[str], formatter: CellFormatter, width: int | None) -> list[str]:
     """Returns a line for each task with the sources that help and hurt it most. Tasks of a group come together."""
-    others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
+    others = np.where(np.eye(len(names), dtype=bool), np.nan, affinity.mean)
     strength = np.nan_to_num(np.abs(others)).max(axis=0)
     strongest = np.argsort(-strength, kind="stable")[:MAX_SUMMARY_TASKS]
     headings = ("task", "strongest helper", "", "strongest conflict", " ")
     text = TextTable(*headings, numbers=["", " "], names=[heading for heading in headings if heading.strip()])
-    names = _names_on_one_line(affinity)
     for j in group_order(others):
         if j not in strongest:
             continue
@@ -139,8 +130,7 @@ def _summary_lines(affinity: Affinity, formatter: CellFormatter, width: int | No
             is_shown = formatter.has_null_step or sign * others[i, j] > 0
             cells += [names[i], formatter.cell(i, j)] if is_shown else ["-", ""]
         text.add_row(names[j], *cells)
-    shown = f"{len(strongest)} of {len(others)} tasks" if len(strongest) < len(others) else f"{len(others)} tasks"
-    return [*text.lines(width), f"{shown}, sorted by groups; all pairs: to_frame()"]
+    return [*text.lines(width), f"{len(strongest)} of {len(names)} tasks, sorted by groups; all pairs: to_frame()"]
 
 
 def group_order(matrix: Floats) -> list[int]:
@@ -165,41 +155,10 @@ def group_order(matrix: Floats) -> list[int]:
 
 
 def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table with sources as rows and targets as columns, or the summary of more than 12 tasks.
-
-    Blue means that the source helps, and red means that it hurts. Values within the noise have no color.
-    """
+    """Returns an HTML table with sources as rows and targets as columns, or the summary of more than 12 tasks."""
     if len(affinity.tasks) > MAX_TABLE_TASKS:
         return tag("pre", text_table(affinity))
-    formatter, rows = CellFormatter(affinity), []
-    for i, source in enumerate(affinity.tasks):
-        cells = [tag("th", source, scope="row")]
-        for j, value in enumerate(affinity.mean[i] / formatter.largest):
-            style = None
-            if i != j and np.isfinite(value) and not formatter.is_noise(i, j):
-                # A translucent color is readable in both light and dark notebooks.
-                style = f"background: rgba({HELPS if value > 0 else HURTS}, {0.55 * min(abs(value), 1.0):.2f})"
-            cells.append(tag("td", formatter.cell(i, j).strip(), style=style))
-        rows.append(cells)
-    notes = "; ".join(
-        [*formatter.footnotes([cell for row in rows for cell in row[1:]]), "the diagonal is self-affinity"]
-    )
-    head = ["a step on …", *affinity.tasks]
-    return join([table(head, rows, caption=_heading(affinity, formatter)), tag("small", notes)])
-
-
-def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """Returns the value of each pair of different tasks.
-
-    The keys are chosen so that loggers show all sources of a target together.
-
-    Example:
-        >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))
-        {'lookahead onto ill/age': 0.5}
-    """
-    return {
-        f"{name} onto {target}/{source}": float(values[i, j])
-        for j, target in enumerate(tasks)
-        for i, source in enumerate(tasks)
-        if i != j and np.isfinite(values[i, j])
-    }
+    formatter, targets = CellFormatter(affinity), range(len(affinity.tasks))
+    rows = [[source, *(formatter.cell(i, j) for j in targets)] for i, source in enumerate(affinity.tasks)]
+    notes = "; ".join([*formatter.footnotes(str(rows)), "the diagonal is self-affinity"])
+    return join([table(["a step on …", *affinity.tasks], rows, caption=formatter.heading()), tag("small", notes)])

@@ -134,7 +134,7 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
     for fraction in sorted(set(fractions)):
         end = ceil(fraction * len(affinity.steps))
         ends.append(end)
-        matrix = averages(LevelHistory.align(affinity.history[:end], affinity.null[:end]), average)
+        matrix = averages(LevelHistory.align(affinity, slice(end)), average)
         groups[fraction] = ()
         if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
             prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)

@@ -24,24 +24,10 @@ POOL_SECONDS = 5.0  # for these searches
 POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # budgets of the searches for promising groups
 
 
-def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) -> SelectionProblem:
-    """Builds the problem from checked scores and options.
-
-    Args:
-        scores: the scores.
-        request: the options.
-        max_networks: the largest number of networks for which the problem will be solved.
-    """
+def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem:
+    """Builds the problem from checked scores and options."""
     tasks, n = scores.tasks, len(scores.tasks)
     alone = n == 1 or request.allows_single_tasks(scores)
-
-    # Scores are divided by the largest ones before they are weighted, so that they neither overflow nor underflow.
-    largest = scores.max_abs_scores(alone)
-    weighted = largest * request.weights_of(tasks)
-    top = float(weighted.max()) or 1.0
-
-    def scale(values: Floats) -> Floats:
-        return np.asarray(request.sign * (values / np.where(largest > 0, largest, 1.0)) * (weighted / top))
 
     # If all networks have the same cost, a limit on the sum limits their number.
     constant_cost = scores.candidates is None and not request.has_group_costs
@@ -56,8 +42,9 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
         max_networks=int(min(n, affordable)),
         max_total_cost=np.inf if constant_cost else limit,
         list_more=None,
-        scale=top,
+        scale=1.0,
     )
+    weights = request.sign * request.weights_of(tasks)
 
     def allowed_networks(trains: Bools, values: Floats, cost: Floats) -> Networks:
         """Returns the networks that no option forbids. The option `cost` applies where the cost is NaN."""
@@ -76,16 +63,21 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
     if scores.candidates is not None:
         trains = np.array([[task in candidate.trains for task in tasks] for candidate in scores.candidates])
         values = np.array([[c.values.get(task, np.nan) for task in tasks] for c in scores.candidates], dtype=np.float64)
-        values = np.where(np.isnan(values), -np.inf, scale(values))
+        values *= weights
+        scale = float(np.nanmax(np.abs(values))) or 1.0
+        values = np.where(np.isnan(values), -np.inf, values / scale)
         cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
-        return replace(problem, networks=allowed_networks(trains, values, cost))
+        return replace(problem, networks=allowed_networks(trains, values, cost), scale=scale)
 
-    # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
+    # Results of whole groups take precedence over pairwise scores.
     assert scores.matrix is not None
     forbidden_alone = np.eye(n, dtype=bool) & (not alone)
-    matrix = np.nan_to_num(scores.matrix) if n == 1 else scores.matrix
-    pairs = np.where(forbidden_alone, -np.inf, scale(np.where(forbidden_alone, 0.0, matrix)))
-    problem = replace(problem, scores=pairs)
+    pairs = weights * np.where(forbidden_alone, 0.0, np.nan_to_num(scores.matrix))
+    given = {group: weights * [results.get(task, np.nan) for task in tasks] for group, results in scores.given.items()}
+    scale = float(np.abs(np.nan_to_num([*pairs, *given.values()])).max()) or 1.0
+    problem = replace(problem, scores=np.where(forbidden_alone, -np.inf, pairs / scale), scale=scale)
+
+    # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
     limited = request.has_group_costs and (request.max_cost is not None or request.max_total_cost is not None)
     restricted = bool(limited or isinstance(request.cost, Mapping) or request.cannot_link or scores.given)
     if not restricted and request.solver != "milp":
@@ -96,16 +88,15 @@ def build_problem(scores: Scores, request: SelectionRequest, max_networks: int) 
         values = np.where(
             size == 1, problem.single_task_scores, trains @ problem.pairwise_scores / np.maximum(size - 1, 1)
         )
-        for group, results in scores.given.items():
+        for group, results in given.items():
             row = (trains == [task in group for task in tasks]).all(axis=1)
-            given = scale(np.array([results.get(task, np.nan) for task in tasks]))
-            values[row] = np.where(np.isnan(given), values[row], given)
+            values[row] = np.where(np.isnan(results), values[row], results / scale)
         return allowed_networks(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
 
     if n <= MAX_LISTED:
         networks = list_groups(membership(np.arange(1, 2**n), n))
         listed = replace(problem, scores=None if restricted else problem.scores, networks=networks)
-        if n <= MAX_COMPLETE_PROGRAM or can_solve_exactly(listed, max_networks):
+        if n <= MAX_COMPLETE_PROGRAM or scores.given or can_solve_exactly(listed):
             return listed
     if scores.given:
         expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"

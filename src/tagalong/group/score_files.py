@@ -164,11 +164,11 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[fro
         raise TableError(path, "must have the columns 'group' and 'cost'", ", ".join(map(repr, table.columns)))
     numbers = parse_numbers(table, ["cost"], problems=[])["cost"]  # infinite where a cell has no number
     costs: dict[frozenset[str] | int, float] = {}
-    for group, cost in zip(table["group"], numbers.tolist(), strict=True):
+    for group, cell, cost in zip(table["group"], table["cost"], numbers.tolist(), strict=True):
         key = group_names(group, tasks) or (int(group) if group.isdecimal() else None)
         if key is None or key in costs or not is_positive(cost):
             expected = "must list each group (task names joined by +, or a number of tasks) once, with a positive cost"
-            raise TableError(path, expected, f"{cost:g} for {group!r}")
+            raise TableError(path, expected, f"{cell!r} for {group!r}")
         costs[key] = cost
     return costs
 

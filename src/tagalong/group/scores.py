@@ -93,18 +93,6 @@ class Scores:
         sources = sorted(self._place[name] for name in trains - {task} or {task})
         return float(self.matrix[sources, self._place[task]].mean())
 
-    def max_abs_scores(self, include_single: bool) -> Floats:
-        """Returns the largest absolute score of each task, including single-task scores if they are allowed."""
-        n = len(self.tasks)
-        largest: Floats = np.zeros(n)
-        if self.matrix is not None:
-            used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | include_single | (n == 1))
-            largest = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
-        for values in [*self.given.values(), *(entry.values for entry in self.candidates or ())]:
-            for task, value in values.items():
-                largest[self._place[task]] = max(largest[self._place[task]], abs(value))
-        return largest
-
     @cached_property
     def _place(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}

@@ -22,7 +22,7 @@ from .grouping import Group, Grouping, Option
 from .options import SelectionOptions, SelectionRequest
 from .problem import Floats, Limits, NetworkChoice, SelectionProblem, Solution
 from .scores import Scores, read_scores
-from .solvers import DEFAULT_SECONDS, can_solve_exactly, solve, solve_exact
+from .solvers import DEFAULT_SECONDS, solve
 from .stability import Served, stability
 
 MAX_BUDGETS = 16  # numbers of networks if no budget is given
@@ -52,8 +52,8 @@ def select_groups(
     and "search" only drop groups that add no value.
 
     The "auto" solver proves the best grouping by dynamic programming for up to 16 tasks. For more tasks, a local search
-    returns a grouping with a bound on how much better the best one may be. Listed networks, `cannot_link` and costs
-    that depend on the group use an integer program where dynamic programming takes too long.
+    returns a grouping with a bound on how much better the best one may be. Listed networks, `cannot_link` and a
+    `max_total_cost` for networks of different costs use an integer program where dynamic programming does not suit.
 
     Args:
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
@@ -113,14 +113,17 @@ def select_groups(
     budgets = _read_budgets(budget, len(task_scores.tasks))
     deadline = time.monotonic() + (request.time_limit or np.inf)
     limits = Limits(deadline, request.seed, stop=request.stop)
-    problem = build_problem(task_scores, request, max(budgets))
+    problem = build_problem(task_scores, request)
     solver, solutions = solve(problem, budgets, request.solver, limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
             groupings[k] = _to_grouping(task_scores, request, problem, solution, k, solver)
         elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
-            raise _explain_infeasible(problem, request, k)
+            limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
+            hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
+            expected = "can serve all tasks under these constraints"
+            raise InvalidInput(f"no grouping with a `budget` of {k}{limit}", expected, hint=hint)
 
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
     gains: dict[int, float] = {}
@@ -130,7 +133,8 @@ def select_groups(
     if not isinstance(budget, Iterable) and budget is not None:
         return groupings[budgets[0]]
     if not gains:
-        gains = {k: request.sign * (groupings[k].value - groupings[j].value) for j, k in pairwise(groupings)}
+        signed = {k: request.sign * grouping.value for k, grouping in groupings.items()}
+        gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
     return GroupingsByBudget(groupings, gains, errors)
 
 
@@ -147,26 +151,7 @@ def _read_budgets(budget: Any, n: int) -> list[int]:
             raise InvalidInput("budget", "must be a positive integer (the number of networks)", repr(networks), hint)
         if networks > n:
             raise InvalidInput("budget", f"must be at most the number of tasks ({n})", repr(networks))
-    return [int(networks) for networks in budgets]
-
-
-def _explain_infeasible(problem: SelectionProblem, request: SelectionRequest, budget: int) -> InvalidInput:
-    """Returns an error that suggests the smallest feasible budget, if it can be computed."""
-    limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
-    hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost` and `allow_single`"
-    # If all scores are equal, the solution with the fewest networks is the best.
-    if problem.scores is not None:
-        problem = replace(problem, scores=np.where(np.isfinite(problem.scores), 0.0, problem.scores))
-    if problem.networks is not None:
-        values = np.where(np.isfinite(problem.networks.values), 0.0, problem.networks.values)
-        problem = replace(problem, networks=replace(problem.networks, values=values))
-    if can_solve_exactly(problem, problem.n):
-        (fewest,) = solve_exact(problem, [problem.n], Limits())
-        if fewest is not None and len(fewest.choices) <= problem.max_networks:
-            hint = f"the smallest feasible budget is {len(fewest.choices)}"
-    return InvalidInput(
-        f"no grouping with a `budget` of {budget}{limit}", "can serve all tasks under these constraints", hint=hint
-    )
+    return sorted({int(networks) for networks in budgets})  # each gain is that over the next smaller number
 
 
 def _to_grouping(
@@ -249,7 +234,7 @@ def _resample(
         if scores.completion is not None:
             matrix = scores.completion.draw(matrix, random)
         resampled = replace(scores, matrix=matrix)
-        problem = build_problem(resampled, request, max(budgets))
+        problem = build_problem(resampled, request)
         solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
         if problem.list_more is not None:
             quick.deadline = time.monotonic() + 0.5

@@ -234,6 +234,8 @@ class ClosureState:
             self._watch(name, "a tensor", tensor, _version)
         if tensor.is_leaf:
             self._save(tensor, lambda x: (x.requires_grad, x.grad, dict(vars(x))), _write_attributes)
+        if type(tensor) in (Tensor, nn.Parameter):  # the attributes of other kinds belong to torch
+            self._waiting += [(x, f"{name}.{key}", MAX_ENTRIES) for key, x in vars(tensor).items()]
 
     def _copy_arrays(self) -> None:
         # The smallest come first, so that a large one does not use up the memory.

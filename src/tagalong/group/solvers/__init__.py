@@ -35,14 +35,14 @@ def solve(
         TimeoutError: If nothing was found in time.
     """
     budgets = [min(budget, problem.max_networks) for budget in budgets]
-    can_be_exact = can_solve_exactly(problem, max(budgets))
+    can_be_exact = can_solve_exactly(problem)
     if solver == "auto" and can_be_exact:
         solver = "exact"
     elif solver == "auto":
         solver = "search" if problem.networks is None else "milp"
     if solver == "exact" and not can_be_exact:
         size = MAX_PAIRWISE if problem.networks is None else MAX_LISTED
-        expected = f"supports at most {size} tasks and few distinct costs"
+        expected = f"supports at most {size} tasks without `max_total_cost`"
         raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", AUTO_SOLVER_HINT)
     if solver == "search" and problem.networks is not None:
         expected = "requires pairwise scores without `cannot_link` or costs per group"

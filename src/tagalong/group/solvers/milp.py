@@ -6,12 +6,12 @@ constraint and any number of listed networks, but is slow if there are many.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
 from ..problem import (
@@ -33,43 +33,39 @@ POLL_SECONDS = 0.05  # between calls of `stop`
 def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     """Returns the best choice for each budget, found by branch and cut.
 
-    If only promising groups are listed, groups similar to those of a first choice are added before.
-
     Raises:
         TimeoutError: If no choice was found in time.
     """
     solutions: list[Solution | None] = []
     for i, budget in enumerate(budgets):
         share = limits.share(len(budgets) - i)
-        if problem.list_more is None:
-            solutions.append(_branch_and_cut(problem, budget, share))
-        else:
-            problem, solution = _solve_promising(problem, budget, share)
-            solutions.append(solution)
+        # A first choice, in case HiGHS finds no better one in time.
+        rows = _exchange_networks(problem, budget, [], share)
+        try:
+            solution = _branch_and_cut(problem, budget, share if problem.list_more is None else share.share(2))
+        except TimeoutError:
+            if not _serves_all(problem, rows):
+                raise
+            solution = _to_solution(problem, rows, float(problem.unit_values.max(axis=0).sum()))
+        if solution is not None and problem.value_of(solution.choices) < _value(problem, rows) - TIE_TOLERANCE:
+            solution = _to_solution(problem, rows, solution.bound)
+        if solution is not None and problem.list_more is not None:
+            problem, solution = _add_similar_groups(problem, budget, solution, share)
+        solutions.append(solution)
     return solutions
 
 
-def _solve_promising(
-    problem: SelectionProblem, budget: int, limits: Limits
-) -> tuple[SelectionProblem, Solution | None]:
-    """Solves the problem for the listed groups, and then improves the choice by groups that are similar to it."""
-    rows = _exchange_networks(problem, budget, [], limits)
-    try:
-        solution = _branch_and_cut(problem, budget, limits.share(2))
-    except TimeoutError:
-        if not _serves_all(problem, rows):
-            raise
-        solution = None
-    if solution is not None and problem.value_of(solution.choices) > _value(problem, rows):
-        rows = [choice.row for choice in solution.choices]
-    while _serves_all(problem, rows) and not limits.should_stop:
+def _add_similar_groups(
+    problem: SelectionProblem, budget: int, solution: Solution, limits: Limits
+) -> tuple[SelectionProblem, Solution]:
+    """Lists further groups, which are similar to the chosen ones, and improves the choice by exchanges."""
+    rows = [choice.row for choice in solution.choices]
+    while not limits.should_stop:
         value = _value(problem, rows)
         problem = _list_similar_groups(problem, rows)
         rows = _exchange_networks(problem, budget, rows, limits)
         if _value(problem, rows) <= value + TIE_TOLERANCE:
             break
-    if not _serves_all(problem, rows):
-        return problem, None
     solution = _to_solution(problem, rows, simple_bound(problem, budget))
     return problem, replace(solution, proven=False)
 
@@ -177,16 +173,17 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if np.isfinite(limits.deadline):
         options["time_limit"] = max(limits.seconds_left, 0.01)
-    result = _run_stoppable(
-        limits,
-        lambda: milp(
-            objective,
-            constraints=constraints,
-            integrality=np.ones(len(objective)),
-            bounds=Bounds(0, 1),
-            options=options,
-        ),
-    )
+    # HiGHS cannot be interrupted, so it runs in a thread, which is abandoned if the solver must stop.
+    pool = ThreadPool(1)
+    arguments = {"constraints": constraints, "integrality": np.ones(len(objective)), "bounds": Bounds(0, 1)}
+    pending = pool.apply_async(milp, (objective,), arguments | {"options": options})
+    pool.close()
+    while not pending.ready():
+        if limits.stop is not None and limits.stop():
+            raise TimeoutError("stopped before any grouping was found")
+        limits.report("integer program: still searching")
+        pending.wait(POLL_SECONDS)
+    result = pending.get()
     if result.status == 2:
         return None
     if result.x is None:
@@ -195,30 +192,3 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     if result.mip_dual_bound is not None:
         bound = min(bound, -result.mip_dual_bound / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
     return _to_solution(problem, np.unique(rows[result.x[count:] > 0.5]).tolist(), bound)
-
-
-def _run_stoppable(limits: Limits, function: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a function in a thread and polls `stop`.
-
-    HiGHS cannot be interrupted, so the thread is abandoned if the solver must stop.
-    """
-    outcome: list[OptimizeResult | BaseException] = []
-
-    def run_function() -> None:
-        try:
-            outcome.append(function())
-        except BaseException as error:  # re-raised below
-            outcome.append(error)
-
-    worker = threading.Thread(target=run_function, daemon=True)
-    worker.start()
-    while True:  # `stop` is asked at least once, however soon the solver ends
-        if limits.stop is not None and limits.stop():
-            raise TimeoutError("stopped before any grouping was found")
-        limits.report("integer program: still searching")
-        worker.join(POLL_SECONDS)
-        if outcome:
-            break
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.optimize import Bounds, LinearConstraint, milp, minimize_scalar
-from scipy.sparse import block_diag, hstack, identity
+from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import squareform
 
 from ..problem import TIE_TOLERANCE, Floats, Ints, Limits, NetworkChoice, SelectionProblem, Solution
@@ -43,12 +42,9 @@ class _PartitionSearch:
         if self.budget * self.problem.max_size < self.problem.n:
             return None
         random = np.random.default_rng(limits.seed)
-        packing = pack_units(self.units.sum(axis=1), self.budget, self.problem.max_size)
-        if packing is None:
-            return None
         best = self._move_units(self._average_linkage(), random, limits)
-        if self.problem.max_size < self.problem.n:  # moves from a packing never exceed the size limit
-            best = self._better(best, self._move_units(packing, random, limits))
+        if self.problem.max_size < self.problem.n:
+            best = self._better(best, self._move_units(self._pack_units(), random, limits))
         kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.budget + 2) * self.problem.n)))
         for kick in range(kicks):
             if limits.should_stop:
@@ -77,6 +73,15 @@ class _PartitionSearch:
         np.fill_diagonal(distance, 0.0)
         tree = linkage(squareform(distance, checks=False), method="average")
         return np.asarray(fcluster(tree, self.budget, criterion="maxclust"), dtype=np.int64) - 1
+
+    def _pack_units(self) -> Ints:
+        """Spreads units evenly: the largest remaining unit goes to the emptiest set."""
+        sizes = self.units.sum(axis=1)
+        assignment, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(self.budget, dtype=np.int64)
+        for unit in np.argsort(-sizes, kind="stable"):
+            assignment[unit] = load.argmin()
+            load[assignment[unit]] += sizes[unit]
+        return assignment
 
     def _kick(self, assignment: Ints, random: np.random.Generator, everything: bool) -> Ints:
         """Moves a few random units, or randomly redistributes the units of two sets or of all sets."""
@@ -155,34 +160,6 @@ def best_network(problem: SelectionProblem, served: Ints) -> Ints:
     rounded = np.round(contributions / (price / (4 * problem.n)))
     order = np.argsort(-np.where(members, -np.inf, rounded), kind="stable")
     return np.sort(np.concatenate([served, order[: int(value.argmax())]]))
-
-
-def pack_units(sizes: Ints, bins: int, capacity: int) -> Ints | None:
-    """Returns the bin of each unit, with at most `capacity` tasks per bin, or None if this is impossible."""
-    # The largest remaining unit goes to the emptiest bin, which spreads units evenly.
-    assignment, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(bins, dtype=np.int64)
-    for unit in np.argsort(-sizes, kind="stable"):
-        assignment[unit] = load.argmin()
-        load[assignment[unit]] += sizes[unit]
-    if load.max() <= capacity:
-        return assignment
-    # Otherwise, an integer program chooses the number of units of each size in every bin.
-    kinds, totals = np.unique(sizes, return_counts=True)
-    result = milp(
-        np.zeros(bins * len(kinds)),
-        constraints=[
-            LinearConstraint(block_diag([kinds[None]] * bins), -np.inf, capacity),
-            LinearConstraint(hstack([identity(len(kinds))] * bins), totals, totals),
-        ],
-        integrality=np.ones(bins * len(kinds)),
-        bounds=Bounds(0, np.tile(totals, bins)),
-    )
-    if result.x is None:
-        return None
-    counts = np.round(result.x).astype(np.int64).reshape(bins, len(kinds))
-    for kind, size in enumerate(kinds):
-        assignment[sizes == size] = np.repeat(np.arange(bins), counts[:, kind])
-    return assignment
 
 
 def simple_bound(problem: SelectionProblem, budget: int) -> float:
