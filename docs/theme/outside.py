@@ -69,6 +69,8 @@ def shown(output: Any) -> str:
     if "image/png" in data:
         picture = "".join(data["image/png"].split())
         return f'<img alt="{data["text/plain"]}" src="data:image/png;base64,{picture}">'
+    if data.get("text/html", "").startswith("<pre>"):  # its lines matter
+        return data["text/html"]
     if "text/html" in data:
         table = re.sub(r"<style.*?</style>|\s*\n\s*", "", data["text/html"], flags=re.DOTALL)
         return re.sub(r"<table[^>]*>", "<table>", table)

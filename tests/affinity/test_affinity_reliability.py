@@ -28,13 +28,6 @@ def test_groups_are_settled_since_they_last_changed(early: int, late: int, since
     assert str(since) in str(result) or since is None
 
 
-def test_fractions_can_be_chosen_and_are_checked() -> None:
-    assert list(history_with_change(0, 10).settled(2, fractions=[1.0, 0.25]).groups) == [0.25, 1.0]
-    for wrong in ([], [1.0], [0.0, 1.0], [0.5, 1.5]):
-        with pytest.raises(ValueError, match="`fractions`"):
-            history_with_change(0, 10).settled(2, fractions=wrong)
-
-
 def test_the_average_of_the_affinity_is_used() -> None:
     affinity = history_with_change(0, 100)
     history = affinity.history.copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import permutations
 from pathlib import Path
@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tagalong.errors import as_names, pluralize, raise_problems, task_name_problems
 from tagalong.files import report_damage, write_atomic
-from tagalong.rendering import terminal_width
+from tagalong.rendering import tag, terminal_width
 from tagalong.tabular import read_table
 
-from .averaging import DEFAULT_TRIM, Average, Floats, Ints, LevelHistory, Mask, averages
+from .averaging import DEFAULT_TRIM, Floats, Ints, LevelHistory, Mask, averages
 from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
-from .display import extent, html_table, text_table
+from .display import extent, text_table
 from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
-from .reliability import PREFIX_FRACTIONS, Settled, Spread, check_settled, compute_spread
+from .reliability import Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
 # Settings that define the measured quantity: affinities that differ in one of them cannot be merged.
@@ -73,26 +73,25 @@ class Affinity:
         tasks = as_names(self.tasks)
         raise_problems(task_name_problems(tasks))
         n, steps = len(tasks), len(np.asarray(self.history))
-        shapes = {
-            **dict.fromkeys(("mean", "stderr", "count"), (n, n)),
-            "history": (steps, n, n),
-            "steps": (steps,),
-            "null": (steps, n),
+        checked: dict[str, Any] = {
+            "tasks": tasks,
+            "mean": read_only_array("mean", self.mean, (n, n)),
+            "stderr": read_only_array("stderr", self.stderr, (n, n)),
+            "count": read_only_array("count", self.count, (n, n), np.int64),
+            "steps": read_only_array("steps", self.steps, (steps,), np.int64),
+            "history": read_only_array("history", self.history, (steps, n, n)),
+            "null": read_only_array("null", self.null, (steps, n)),
+            "skipped": {
+                reason: read_only_array(f"skipped[{reason!r}]", counts, (n, n), np.int64)
+                for reason, counts in self.skipped.items()
+            },
+            # Settings are converted to JSON and back, as a loaded affinity has them.
+            "settings": json.loads(json.dumps(dict(self.settings), allow_nan=False)),
         }
-        skipped = {
-            reason: read_only_array(f"skipped[{reason!r}]", counts, (n, n), np.int64)
-            for reason, counts in self.skipped.items()
-        }
-        # Settings are converted to JSON and back, as a loaded affinity has them.
-        settings = json.loads(json.dumps(dict(self.settings), allow_nan=False))
-        checked: dict[str, Any] = {"tasks": tasks, "skipped": skipped, "settings": settings}
-        for name, shape in shapes.items():
-            dtype = np.int64 if name in ("count", "steps") else np.float64
-            checked[name] = read_only_array(name, getattr(self, name), shape, dtype)
-        if (np.diff(checked["steps"]) <= 0).any():
-            raise ValueError("`steps` must be strictly increasing")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if (np.diff(self.steps) <= 0).any():
+            raise ValueError("`steps` must be strictly increasing")
 
     @classmethod
     def from_history(
@@ -137,7 +136,7 @@ class Affinity:
             "skipped": skipped or {},
             "settings": settings or {},
         }
-        return cls(**unaveraged)._average_with(Average.from_settings(settings or {}))
+        return cls(**unaveraged)._average()
 
     @classmethod
     def from_matrix(
@@ -283,7 +282,7 @@ class Affinity:
             [[0.0, 21.0], [2.0, 19.0]]
         """
         self._require_history("averaged")
-        return self._average_with(Average(average, trim))
+        return replace(self, settings={**self.settings, "average": average, "trim": trim})._average()
 
     def leveled(self) -> Affinity:
         """Shifts all steps to a common level, which makes different parts of the history comparable.
@@ -297,11 +296,9 @@ class Affinity:
             >>> Affinity.from_history(history, ["a", "b"], null=null).leveled().history[0].tolist()
             [[0.0, 0.0], [2.0, 2.0]]
         """
-        self._require_history("leveled")
         level = LevelHistory.align(self)
         history = np.where(level.present, level.values, np.nan)
-        leveled = replace(self, history=history, null=np.full_like(self.null, np.nan))
-        return leveled._average_with(Average.from_settings(self.settings))
+        return replace(self, history=history, null=np.full_like(self.null, np.nan))._average()
 
     def between(self, first: int, last: int) -> Affinity:
         """Keeps the steps from call number `first` up to, but not including, `last`.
@@ -315,9 +312,7 @@ class Affinity:
         rows = (self.steps >= first) & (self.steps < last)
         if not rows.any():
             measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
-            raise ValueError(
-                f"`first` and `last` must span at least one measured step, found {first}, {last}; {measured}"
-            )
+            raise ValueError(f"`first` and `last` must span a measured step, found {first}, {last}; {measured}")
         return self._at_steps(rows)
 
     def every(self, n: int) -> Affinity:
@@ -344,7 +339,7 @@ class Affinity:
         if unknown:
             raise ValueError(f"`tasks` must be among {', '.join(map(repr, self.tasks))}, found {str(unknown)[1:-1]}")
         part = self._arranged(names)
-        return part._average_with(Average.from_settings(self.settings)) if len(self.steps) else part
+        return part._average() if len(self.steps) else part
 
     def merge(self, other: Affinity) -> Affinity:
         """Combines two affinities over the union of their tasks.
@@ -426,8 +421,7 @@ class Affinity:
         if n < 1:
             raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
-            level = LevelHistory.align(self)
-            return bootstrap_averages(level, Average.from_settings(self.settings), n, seed)
+            return bootstrap_averages(LevelHistory.align(self), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
         return draw_within_errors(self.mean, self.stderr, n, seed)
@@ -437,14 +431,13 @@ class Affinity:
         """Whether standard errors are known. They are not for tables, or if each pair was measured once."""
         return bool(np.isfinite(self.stderr[~np.eye(len(self.tasks), dtype=bool)]).any())
 
-    def settled(self, budget: int, fractions: Sequence[float] = PREFIX_FRACTIONS) -> Settled:
+    def settled(self, budget: int) -> Settled:
         """Checks whether the groups have stopped changing.
 
-        Groups are selected from increasingly long prefixes of the history.
+        Groups are selected from increasingly long prefixes of the history, from 50% to 100% of the measured steps.
 
         Args:
             budget: the number of groups.
-            fractions: the prefix lengths, as fractions of the number of measured steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
@@ -452,7 +445,7 @@ class Affinity:
             (True, 4)
         """
         self._require_history("settled")
-        return check_settled(self, budget, fractions)
+        return check_settled(self, budget)
 
     def spread(self) -> Spread:
         """Compares the best and worst partner of each task, and flags tasks for which no partner stands out.
@@ -487,18 +480,19 @@ class Affinity:
         return f"Affinity({', '.join(about)})"
 
     def _repr_html_(self) -> str:
-        return html_table(self)
+        return tag("pre", self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Unpickled arrays would be writable, so unpickling calls the constructor.
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
-    def _average_with(self, average: Average) -> Affinity:
+    def _average(self) -> Affinity:
+        """Computes the averages over the history again."""
         level = LevelHistory.align(self)
-        settings = {**self.settings, "average": average.name, "trim": average.trim}
-        if average.name != "trimmed":
+        settings = {**self.settings, "average": level.average, "trim": level.trim}
+        if level.average != "trimmed":
             del settings["trim"]
-        mean, stderr = averages(level, average), standard_errors(level, average)
+        mean, stderr = averages(level), standard_errors(level)
         return replace(self, mean=mean, stderr=stderr, count=level.counts(), settings=settings)
 
     def _at_steps(self, rows: slice | Mask) -> Affinity:
@@ -539,17 +533,15 @@ class Affinity:
             raise ValueError(f"{method}() requires a history of measured steps, which this affinity does not have")
 
 
-def read_only_array(
-    name: str, values: Any, shape: tuple[int, ...] | None = None, dtype: DTypeLike = np.float64
-) -> NDArray[Any]:
+def read_only_array(name: str, values: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Returns a read-only array of the given shape, whose values are finite, or NaN where nothing was measured."""
     try:
         array = np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`{name}` must be an array of numbers, found {type(values).__name__} ({error})") from error
-    if shape is not None and array.size == 0 and 0 in shape:
+    if array.size == 0 and 0 in shape:
         array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
-    if shape is not None and array.shape != shape:
+    if array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape} for these tasks and steps, found {array.shape}")
     if np.isinf(array).any():
         raise ValueError(f"`{name}` must be finite, or NaN where nothing was measured; did the loss diverge?")

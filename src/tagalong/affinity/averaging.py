@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,30 +20,6 @@ AVERAGES = ("mean", "trimmed", "median")
 DEFAULT_TRIM = 0.05  # default fraction to drop at each end
 
 
-@dataclass(frozen=True)
-class Average:
-    """A type of average: "mean", "trimmed" (which drops a fraction `trim` of the values at each end) or "median"."""
-
-    name: str = "mean"
-    trim: float = DEFAULT_TRIM
-
-    def __post_init__(self) -> None:
-        if self.name not in AVERAGES:
-            raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
-        if not is_number(self.trim) or not 0 <= self.trim < 0.5:
-            raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(self.trim))
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        return cls(settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM))
-
-    def trim_counts(self, counts: NDArray[Any]) -> Floats:
-        """Returns the number of values to drop at each end, given the total number of values."""
-        if self.name == "median":
-            return np.maximum((counts - 1.0) // 2, 0.0)
-        return np.asarray(np.floor(counts * self.trim))
-
-
 @dataclass(frozen=True, eq=False)
 class LevelHistory:
     """A history in which the sources of each target are comparable.
@@ -54,11 +29,15 @@ class LevelHistory:
         present: which values were measured [steps, sources, targets].
         relative: which steps of each target are relative to the null step [steps, 1, targets]. The others are raw, i.e.
             they include the effect of an optimizer step with zero gradient.
+        average: the type of average, "mean", "trimmed" or "median".
+        trim: the fraction of values that "trimmed" drops at each end.
     """
 
     values: Floats
     present: Mask
     relative: Mask
+    average: str
+    trim: float
 
     @classmethod
     def align(cls, affinity: Affinity, steps: slice = slice(None)) -> Self:
@@ -68,12 +47,17 @@ class LevelHistory:
         fraction of relative steps varies between sources, so a plain average would include more of that effect for some
         sources than for others. Shifting all raw steps of a target by the same constant removes this imbalance.
         """
+        average, trim = affinity.settings.get("average", "mean"), affinity.settings.get("trim", DEFAULT_TRIM)
+        if average not in AVERAGES:
+            raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(average))
+        if not is_number(trim) or not 0 <= trim < 0.5:
+            raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(trim))
         history, relative = affinity.history[steps], np.isfinite(affinity.null[steps])[:, None]
         present = np.isfinite(history)
-        measured = cls(np.nan_to_num(history), present, relative)
+        measured = cls(np.nan_to_num(history), present, relative, average, trim)
         gaps = measured.means(relative) - measured.means(~relative)  # NaN for sources that do not have both
         shift = np.nan_to_num(gaps).sum(axis=0) / np.maximum(np.isfinite(gaps).sum(axis=0), 1)
-        return cls(measured.values + shift * (present & ~relative), present, relative)
+        return replace(measured, values=measured.values + shift * (present & ~relative))
 
     def counts(self, steps: Mask | bool = True) -> NDArray[Any]:
         """Returns how many values each pair has in `steps`, a mask of the steps of each target."""
@@ -82,6 +66,12 @@ class LevelHistory:
     def means(self, steps: Mask | bool = True) -> Floats:
         """Returns the mean of each pair over `steps`, or NaN for pairs without values."""
         return divide((self.values * steps).sum(axis=0), self.counts(steps))
+
+    def trim_counts(self, counts: NDArray[Any]) -> Floats:
+        """Returns the number of values to drop at each end, given the total number of values."""
+        if self.average == "median":
+            return np.maximum((counts - 1.0) // 2, 0.0)
+        return np.asarray(np.floor(counts * self.trim))
 
     def deviations(self, steps: Mask | bool = True) -> Floats:
         """Returns the deviation of each value in `steps` from the mean over these steps, and 0 elsewhere."""
@@ -93,13 +83,13 @@ def divide(sums: Floats, counts: NDArray[Any]) -> Floats:
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
-def averages(history: LevelHistory, average: Average) -> Floats:
+def averages(history: LevelHistory) -> Floats:
     """Returns the matrix [source, target] of averages over a history."""
-    if average.name == "mean":
+    if history.average == "mean":
         return history.means()
     ordered = np.sort(center_values(history), axis=0)  # missing values come last
     counts = history.present.sum(axis=0)
-    cut = average.trim_counts(counts)
+    cut = history.trim_counts(counts)
     rank = np.arange(len(ordered))[:, None, None]
     kept = (rank >= cut) & (rank < counts - cut)
     return divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)

@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .averaging import Average, Floats, LevelHistory, center_values, divide, shift_influence, step_levels
+from .averaging import Floats, LevelHistory, center_values, divide, shift_influence, step_levels
 
 STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
 VALUES_AT_ONCE = 2**18  # resamples times steps, few enough to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
-def standard_errors(history: LevelHistory, average: Average) -> Floats:
+def standard_errors(history: LevelHistory) -> Floats:
     """Returns standard errors [source, target].
 
     They are computed in closed form for the mean, and from resamples otherwise.
     """
     length, counts = block_length(history), np.maximum(history.counts(), 1)
-    if average.name == "mean":
+    if history.average == "mean":
         influence = history.deviations() / counts + shift_influence(history)
         # A resample consists of T / b blocks, so its variance is T / b times the variance of one block sum.
         variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
     else:
-        resamples = bootstrap_averages(history, average, STDERR_RESAMPLES, seed=0)
+        resamples = bootstrap_averages(history, STDERR_RESAMPLES, seed=0)
         variance = np.ma.masked_invalid(resamples).var(axis=0, ddof=1).filled(np.nan)
 
     # The sample mean is closer to the values than the true mean. For blocks of one step, this factor is N / (N − 1).
@@ -34,16 +34,16 @@ def standard_errors(history: LevelHistory, average: Average) -> Floats:
     return np.sqrt(np.where(enough, variance / (1 - np.where(enough, lost, 0.0)), np.nan))
 
 
-def bootstrap_averages(history: LevelHistory, average: Average, n: int, seed: int) -> Floats:
+def bootstrap_averages(history: LevelHistory, n: int, seed: int) -> Floats:
     """Returns the averages over each of `n` resamples of the steps [resamples, sources, targets]."""
     length, rng = block_length(history), np.random.default_rng(seed)
     steps, n_sources, n_targets = history.values.shape
     batch = max(1, VALUES_AT_ONCE // max(steps, n_sources * n_targets))
-    resampled = _weighted_means if average.name == "mean" else _trimmed_means
+    resampled = _weighted_means if history.average == "mean" else _trimmed_means
     resamples = []
     for start in range(0, n, batch):
         weights = block_weights(steps, length, min(batch, n - start), rng)
-        resamples.append(resampled(history, average, weights))
+        resamples.append(resampled(history, weights))
     return np.concatenate(resamples)
 
 
@@ -91,7 +91,7 @@ def block_weights(steps: int, length: int, n: int, rng: np.random.Generator) -> 
     return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
 
 
-def _weighted_means(history: LevelHistory, average: Average, weights: Floats) -> Floats:
+def _weighted_means(history: LevelHistory, weights: Floats) -> Floats:
     """Returns the means in each resample [resamples, sources, targets]."""
     raw = ~history.relative
     sums, counts = _total(weights, history.values), _total(weights, history.present)
@@ -102,7 +102,7 @@ def _weighted_means(history: LevelHistory, average: Average, weights: Floats) ->
     return divide(sums + shift * raw_counts, counts)
 
 
-def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> Floats:
+def _trimmed_means(history: LevelHistory, weights: Floats) -> Floats:
     """Returns the trimmed means in each resample [resamples, sources, targets]."""
     # The levels of the steps contribute to every average but are not trimmed, so they are resampled separately.
     entries = np.maximum(history.present.sum(axis=0), 1)
@@ -112,7 +112,7 @@ def _trimmed_means(history: LevelHistory, average: Average, weights: Floats) -> 
 
     values, draws = center_values(history), weights.astype(np.int64)  # cumulative sums of integers are fast
     counts = _total(weights, history.present)
-    first = average.trim_counts(counts)
+    first = history.trim_counts(counts)
     last, sums = counts - first, np.zeros_like(counts)
     for i, j in np.ndindex(*values.shape[1:]):
         order = np.argsort(values[:, i, j])[: history.present[:, i, j].sum()]  # missing values come last

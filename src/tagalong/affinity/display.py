@@ -1,14 +1,15 @@
-"""Renders an affinity as plain text or as an HTML table."""
+"""Renders an affinity as plain text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tagalong.errors import pluralize
-from tagalong.rendering import TextTable, display_width, join, table, tag, truncate
+from tagalong.rendering import TextTable, display_width, truncate
 
 from .averaging import Floats
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 MAX_TABLE_TASKS = 12  # larger affinities are summarized
 MAX_SUMMARY_TASKS = 40
 SHORT_NAME = 8  # terminal columns, for headings on a narrow terminal
-
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+NULL_STEP_NOTE = (
+    "every entry includes the effect of an optimizer step with zero gradient (momentum): "
+    "compare within columns, not with zero"
+)
 
 
 def text_table(affinity: Affinity, width: int | None = None) -> str:
@@ -30,17 +34,50 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
         width: the width of the terminal in columns, or None for no limit. If the table does not fit, standard errors
             are omitted and names are truncated; if that is not enough, the affinity is summarized.
     """
-    formatter, names = CellFormatter(affinity), [" ".join(task.split()) for task in affinity.tasks]
-    tables = []
-    if len(names) <= MAX_TABLE_TASKS:
-        tables = [_matrix_lines(names, formatter, with_errors) for with_errors in (True, False)]
-    fitting = [lines for lines in tables if width is None or max(map(display_width, lines)) <= width]
-    if fitting:
-        heading, lines = formatter.heading(), fitting[0]
+    names, settings = [" ".join(task.split()) for task in affinity.tasks], affinity.settings
+    # If values include the effect of a step with zero gradient, they cannot be compared with zero, so none is marked.
+    has_null_step = settings.get("update") == "optimizer" and bool(np.isnan(affinity.null).any())
+
+    # A power of ten (a multiple of three) scales the largest affinity between two tasks to [1, 1000). Self-affinities
+    # are ignored because they would dwarf all other values.
+    largest = np.nan_to_num(np.abs(affinity.mean[~np.eye(len(names), dtype=bool)])).max(initial=0.0)
+    magnitude = log10(largest) if largest > 1e-300 else 0.0
+    power = 0 if -1 <= magnitude < 3 else 3 * floor(magnitude / 3)
+    digits = min(max(2 - floor(magnitude - power), 1), 3)
+
+    def cell(i: int, j: int, with_errors: bool = True) -> str:
+        mean, error = affinity.mean[i, j] / 10.0**power, affinity.stderr[i, j] / 10.0**power
+        if np.isnan(mean):
+            return "- "
+        mark = "~" if abs(mean) < 2 * error and not has_null_step else " "
+        shown_error = f" ± {error:.{digits}f}" if with_errors and np.isfinite(error) else ""
+        return f"{mean:.{digits}f}{shown_error}{mark}"
+
+    # The table with errors, or else without, or else the summary.
+    about, lines = "row helps column", []
+    for with_errors in (True, False) if len(names) <= MAX_TABLE_TASKS else ():
+        targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
+        headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
+        text = TextTable("", *headings, numbers=headings, gap=1)
+        for i, source in enumerate(names):
+            text.add_row(source, *(cell(i, j, with_errors) for j in range(len(names))))
+        lines = text.lines()
+        if width is None or max(map(display_width, lines)) <= width:
+            break
     else:
-        heading = formatter.heading(pluralize(len(names), "task"))
-        lines = _summary_lines(affinity, names, formatter, width)
-    return "\n".join([heading, *lines, *formatter.footnotes("".join(lines))])
+        about = pluralize(len(names), "task")
+        lines = _summary_lines(affinity, names, cell, has_null_step, width)
+
+    measured, footnotes = extent(affinity), [NULL_STEP_NOTE] if has_null_step else []
+    if power:
+        about += f", values × 10{str(power).translate(SUPERSCRIPT)}"
+    if measured != "no history":
+        measured = f"{settings.get('average', 'mean')} over {measured}"
+    if settings.get("estimator"):
+        measured += f", {settings['estimator']} estimator"
+    if "~" in "".join(lines) and not has_null_step:
+        footnotes = ["~ within two standard errors of zero"]
+    return "\n".join([f"Affinity ({about}), {measured}", *lines, *footnotes])
 
 
 def extent(affinity: Affinity) -> str:
@@ -58,78 +95,23 @@ def extent(affinity: Affinity) -> str:
     return "no history"
 
 
-class CellFormatter:
-    """Formats the values of an affinity in a common unit.
-
-    Attributes:
-        power: the power of ten (a multiple of three) that scales the largest affinity between two tasks to [1, 1000).
-            Self-affinities are ignored because they would dwarf all other values.
-        has_null_step: whether the values include the effect of an optimizer step with zero gradient. Then they cannot
-            be compared with zero, so none is marked.
-    """
-
-    def __init__(self, affinity: Affinity) -> None:
-        self._affinity = affinity
-        values = np.abs(affinity.mean[~np.eye(len(affinity.tasks), dtype=bool)])
-        largest = float(np.nan_to_num(values).max(initial=0.0))
-        if largest < 1e-300:
-            largest = 1.0
-        self.power = 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
-        self._digits = min(max(2 - floor(log10(largest / 10.0**self.power)), 1), 3)
-        self.has_null_step = affinity.settings.get("update") == "optimizer" and bool(np.isnan(affinity.null).any())
-
-    def heading(self, about: str = "row helps column") -> str:
-        settings, measured = self._affinity.settings, extent(self._affinity)
-        if self.power:
-            about += f", values × 10{str(self.power).translate(_SUPERSCRIPT)}"
-        if measured != "no history":
-            measured = f"{settings.get('average', 'mean')} over {measured}"
-        if settings.get("estimator"):
-            measured += f", {settings['estimator']} estimator"
-        return f"Affinity ({about}), {measured}"
-
-    def cell(self, i: int, j: int, with_errors: bool = True) -> str:
-        """Returns a value, followed by a space, or by a mark if it is within two standard errors of zero."""
-        mean, error = self._affinity.mean[i, j] / 10.0**self.power, self._affinity.stderr[i, j] / 10.0**self.power
-        if np.isnan(mean):
-            return "- "
-        text = f"{mean:.{self._digits}f}"
-        if with_errors and np.isfinite(error):
-            text += f" ± {error:.{self._digits}f}"
-        return text + ("~" if abs(mean) < 2 * error and not self.has_null_step else " ")
-
-    def footnotes(self, text: str) -> list[str]:
-        if self.has_null_step:
-            step = "an optimizer step with zero gradient (momentum)"
-            return [f"every entry includes the effect of {step}: compare within columns, not with zero"]
-        return ["~ within two standard errors of zero"] if "~" in text else []
-
-
-def _matrix_lines(names: list[str], formatter: CellFormatter, with_errors: bool) -> list[str]:
-    targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
-    headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
-    text = TextTable("", *headings, numbers=headings, gap=1)
-    for i, source in enumerate(names):
-        text.add_row(source, *(formatter.cell(i, j, with_errors) for j in range(len(names))))
-    return text.lines()
-
-
-def _summary_lines(affinity: Affinity, names: list[str], formatter: CellFormatter, width: int | None) -> list[str]:
+def _summary_lines(
+    affinity: Affinity, names: list[str], cell: Callable[[int, int], str], has_null_step: bool, width: int | None
+) -> list[str]:
     """Returns a line for each task with the sources that help and hurt it most. Tasks of a group come together."""
     others = np.where(np.eye(len(names), dtype=bool), np.nan, affinity.mean)
-    strength = np.nan_to_num(np.abs(others)).max(axis=0)
-    strongest = np.argsort(-strength, kind="stable")[:MAX_SUMMARY_TASKS]
+    strongest = np.argsort(-np.nan_to_num(np.abs(others)).max(axis=0), kind="stable")[:MAX_SUMMARY_TASKS]
     headings = ("task", "strongest helper", "", "strongest conflict", " ")
     text = TextTable(*headings, numbers=["", " "], names=[heading for heading in headings if heading.strip()])
     for j in group_order(others):
         if j not in strongest:
             continue
-        cells = []
+        partners = []
         for sign in (1, -1):
             i = int(np.nan_to_num(sign * others[:, j], nan=-np.inf).argmax())
-            is_shown = formatter.has_null_step or sign * others[i, j] > 0
-            cells += [names[i], formatter.cell(i, j)] if is_shown else ["-", ""]
-        text.add_row(names[j], *cells)
+            is_shown = has_null_step or sign * others[i, j] > 0
+            partners += [names[i], cell(i, j)] if is_shown else ["-", ""]
+        text.add_row(names[j], *partners)
     return [*text.lines(width), f"{len(strongest)} of {len(names)} tasks, sorted by groups; all pairs: to_frame()"]
 
 
@@ -152,13 +134,3 @@ def group_order(matrix: Floats) -> list[int]:
     similarity = helps + helps.T
     tree = linkage(squareform(similarity.max() - similarity, checks=False), "average")
     return leaves_list(tree).tolist()  # type: ignore[no-any-return]
-
-
-def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table with sources as rows and targets as columns, or the summary of more than 12 tasks."""
-    if len(affinity.tasks) > MAX_TABLE_TASKS:
-        return tag("pre", text_table(affinity))
-    formatter, targets = CellFormatter(affinity), range(len(affinity.tasks))
-    rows = [[source, *(formatter.cell(i, j) for j in targets)] for i, source in enumerate(affinity.tasks)]
-    notes = "; ".join([*formatter.footnotes(str(rows)), "the diagonal is self-affinity"])
-    return join([table(["a step on …", *affinity.tasks], rows, caption=formatter.heading()), tag("small", notes)])

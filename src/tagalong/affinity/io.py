@@ -84,8 +84,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads the document that `write_json` wrote, together with its archive."""
     document = read_document(path, FORMAT, VERSION, dict, hint=SAVE_AGAIN_HINT)
     if document.get("direction") != DIRECTION:
-        hint = 'pass its matrix to from_matrix() with axis="target"'
-        raise DocumentError(path, f"must store affinities in the direction {DIRECTION!r}", hint=hint)
+        raise DocumentError(path, f"must store affinities in the direction {DIRECTION!r}")
     if "archive" in document:
         archive = path.with_name(document["archive"])
         with report_damage(archive, hint="keep both files of the affinity together"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil
@@ -12,7 +12,7 @@ import numpy as np
 
 from tagalong.rendering import TextTable
 
-from .averaging import Average, Floats, LevelHistory, averages
+from .averaging import Floats, LevelHistory, averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity
@@ -68,18 +68,13 @@ def compute_spread(affinity: Affinity) -> Spread:
     known = spreads[np.isfinite(spreads)]
     small = SMALL_SPREAD_RATIO * np.median(known) if known.size else np.nan
     limit = np.fmax(small, noise)
-    best, worst = {}, {}
-    for j, task in enumerate(tasks):
-        sources = np.flatnonzero(np.isfinite(others[:, j]))
-        if len(sources):
-            best[task] = tasks[sources[others[sources, j].argmax()]]
-            worst[task] = tasks[sources[others[sources, j].argmin()]]
+    partnered = np.flatnonzero(np.isfinite(others).any(axis=0))
     return Spread(
         values=dict(zip(tasks, spreads.tolist(), strict=True)),
         noise=dict(zip(tasks, noise.tolist(), strict=True)),
         flagged=tuple(tasks[j] for j in np.flatnonzero(spreads <= limit)),
-        best=best,
-        worst=worst,
+        best={tasks[j]: tasks[np.nanargmax(others[:, j])] for j in partnered},
+        worst={tasks[j]: tasks[np.nanargmin(others[:, j])] for j in partnered},
     )
 
 
@@ -100,7 +95,7 @@ class Settled:
     """Whether the groups stopped changing as the history grew. Its truth value is that of `settled`.
 
     Attributes:
-        settled: whether the last three prefixes of the history (80, 90 and 100% by default) give the same groups. Every
+        settled: whether the last three prefixes of the history (80, 90 and 100%) give the same groups. Every
             prefix must also be longer than the previous one.
         since: the step after which the groups no longer changed, or None if they have not settled.
         groups: the sets of tasks served together, for each fraction of the history. There are no sets for a fraction if
@@ -122,19 +117,15 @@ class Settled:
         return "\n".join(lines)
 
 
-def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
+def check_settled(affinity: Affinity, budget: int) -> Settled:
     """Selects groups from increasingly long prefixes of the history."""
     from tagalong.group import select_groups  # here because an affinity is data and must load without the solvers
 
-    if len(set(fractions)) < 2 or not 0 < min(fractions) <= max(fractions) <= 1:
-        raise ValueError(f"`fractions` must contain at least two distinct fractions in (0, 1], found {fractions!r}")
-    tasks, average = affinity.tasks, Average.from_settings(affinity.settings)
+    tasks = affinity.tasks
     groups: dict[float, ServedSets] = {}
-    ends = []
-    for fraction in sorted(set(fractions)):
-        end = ceil(fraction * len(affinity.steps))
-        ends.append(end)
-        matrix = averages(LevelHistory.align(affinity, slice(end)), average)
+    ends = [ceil(fraction * len(affinity.steps)) for fraction in PREFIX_FRACTIONS]
+    for fraction, end in zip(PREFIX_FRACTIONS, ends, strict=True):
+        matrix = averages(LevelHistory.align(affinity, slice(end)))
         groups[fraction] = ()
         if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
             prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)
@@ -142,8 +133,7 @@ def check_settled(affinity: Affinity, budget: int, fractions: Sequence[float]) -
             groups[fraction] = tuple(sorted(served))
 
     # How many of the longest prefixes have the same groups?
-    last = groups[max(groups)]
+    last = groups[1.0]
     same = len(list(takewhile(lambda served: served == last, reversed(groups.values()))))
-    agree = same >= min(MIN_AGREEING_PREFIXES, len(groups))
-    settled = last != () and agree and len(set(ends)) == len(ends)
+    settled = last != () and same >= MIN_AGREEING_PREFIXES and len(set(ends)) == len(ends)
     return Settled(settled, int(affinity.steps[ends[-same] - 1]) if settled else None, groups)
