@@ -236,7 +236,6 @@ def test_unknown_estimators_and_several_learning_rates_per_lr_are_rejected() -> 
         (nn.Linear(2, 2).requires_grad_(False), "frozen"),
         ([nn.Linear(2, 2).weight * 2], "computed"),
         (nn.LazyLinear(2), "lazy"),
-        (nn.Embedding(4, 2, sparse=True), "sparse"),
     ],
 )
 def test_invalid_shared_parameters_are_rejected(shared: Any, part: str) -> None:

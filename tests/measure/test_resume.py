@@ -77,10 +77,6 @@ def test_a_resumed_meter_restores_more_than_the_history() -> None:
     resumed.load_state_dict(first.state_dict())
     assert resumed.unconnected == [("a", "b")]
     assert resumed.affinity().settings["held_out"] is True
-    assert resumed.overhead == pytest.approx(first.overhead)
-    measured = resumed.measured
-    resumed(closure, held_out=closure)  # due at once, as the schedule said before; a new one would start over
-    assert resumed.measured == measured + 1
     with pytest.raises(ValueError, match="to every call or to none"):
         resumed(closure)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SAME_BATCHES = (
-    "Give every rank the same number of batches, e.g. with DistributedSampler(..., drop_last=True), and call the meter "
-    "for each of them."
-)
 _ERROR_ON_ANOTHER_RANK = "the closure cannot be measured on another rank; see the error there."
 
 
@@ -50,7 +46,7 @@ class Replicas:
         if self.alone:
             return tensors
         message = torch.cat([t.reshape(-1) for t in tensors])
-        self._communicate(lambda: dist.all_reduce(message, group=self.group))
+        dist.all_reduce(message, group=self.group)
         parts = message.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
@@ -65,18 +61,8 @@ class Replicas:
         if self.alone:
             return [item]
         items: list[Any] = [None] * self.size
-        self._communicate(lambda: dist.all_gather_object(items, item, group=self.group))
+        dist.all_gather_object(items, item, group=self.group)
         return items
-
-    @staticmethod
-    def _communicate(collective: Callable[[], object]) -> None:
-        try:
-            collective()
-        except RuntimeError as error:
-            raise RuntimeError(
-                "another rank did not take part in a measurement: it has exited, or has called the meter fewer times. "
-                + _SAME_BATCHES
-            ) from error
 
 
 class WrapperFinder:
@@ -179,7 +165,10 @@ def agree_on_losses(
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
     if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
-        raise RuntimeError(f"the ranks have called the meter different numbers of times. {_SAME_BATCHES}")
+        raise RuntimeError(
+            "the ranks have called the meter different numbers of times. Give every rank the same number of batches, "
+            "e.g. with DistributedSampler(..., drop_last=True), and call the meter for each of them."
+        )
 
     agreed = []
     for losses, weight, total_loss, total_weight in zip(local_losses, weights, *totals, strict=True):

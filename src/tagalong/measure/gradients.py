@@ -158,18 +158,12 @@ class TaskGradients:
 
 def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
     if gradient.layout != torch.strided:
-        raise sparse_gradient_error(f"shape {tuple(parameter.shape)}")
+        name = f"an embedding with sparse gradients (shape {tuple(parameter.shape)})"
+        hint = "create it with sparse=False, or leave it out of `shared`"
+        raise InvalidInput("shared", f"contains {name}, which the meter does not support", hint=hint)
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
-
-
-def sparse_gradient_error(name: str) -> InvalidInput:
-    return InvalidInput(
-        "shared",
-        f"contains an embedding with sparse gradients ({name}), which the meter does not support",
-        hint="create it with sparse=False, or leave it out of `shared`",
-    )
 
 
 def gradient_bytes(parameters: Sequence[Tensor], number: int) -> int:

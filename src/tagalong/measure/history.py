@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -106,11 +106,6 @@ class MeterHistory:
     def measured(self) -> int:
         self.flush()
         return len(self._calls)
-
-    @property
-    def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that do not share any parameters."""
-        return [(a, b) for a, b in combinations(self.touched, 2) if not self.touched[a] & self.touched[b]]
 
     def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
         """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""

@@ -137,7 +137,7 @@ def measure_step(
     if replicas.alone and not any(gradients.touched.values()):
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if verify:
-        notes += step_notes(source_steps, observed, target_closure)
+        notes += step_notes(observed, target_closure, moves=rules.moves)
 
     # 5. Affinities
     missing = np.logical_or.outer(np.isnan(own), np.isnan(before))

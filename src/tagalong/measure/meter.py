@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 import torch
@@ -34,7 +35,7 @@ from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
 from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
-from .streaming import GradientStream, check_streaming
+from .streaming import GradientStream
 from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
@@ -151,8 +152,6 @@ class AffinityMeter:
             gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
-        if self._streamed:
-            check_streaming(self._setup)
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
         self._log: Any = getattr(log, "log", log)
@@ -405,7 +404,8 @@ class AffinityMeter:
     @property
     def unconnected(self) -> list[tuple[str, str]]:
         """Pairs of tasks that do not share any parameters, so a step on one cannot affect the other."""
-        return self._history.unconnected
+        touched = self._history.touched
+        return [(a, b) for a, b in combinations(touched, 2) if not touched[a] & touched[b]]
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state needed to resume measuring, which ``torch.load(weights_only=True)`` can load."""
@@ -415,19 +415,18 @@ class AffinityMeter:
             "held_out": self._held_out,
             "late_tasks": dict(self._late_tasks),
             "ledger": self._history.state_dict(),
-            "schedule": self._schedule.state_dict(),
-            "clock": self._clock.state_dict(),
             **({} if self._stream is None else {"stream": self._stream.state_dict()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of another meter that was created with the same settings."""
+        """Restores the state of another meter that was created with the same settings.
+
+        The timings for `overhead` and ``every="auto"`` start over.
+        """
         if not isinstance(state, Mapping) or state.get("settings") != self._settings_that_count():
             raise ValueError("`state` must come from state_dict() of a meter with the same estimators and settings")
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
-        self._schedule.load_state_dict(state["schedule"])
-        self._clock.load_state_dict(state["clock"])
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
         self._late_tasks = Counter(state["late_tasks"])

@@ -11,7 +11,6 @@ from torch import nn
 from .closure import ReplayableClosure
 from .estimators import Observed
 from .isolation import has_compiled_modules
-from .observation import SourceSteps
 from .setup import Setup
 
 NO_SHARED_PARAMETER = (
@@ -24,13 +23,9 @@ NO_TASK_HAS_A_LOSS = (
 )
 NO_STEP_CHANGES_A_LOSS = (
     "a step on each task changed no loss at all: either the closure does not see changes to the shared parameters "
-    "(does it read a cached copy?), or the steps are too small for the precision of the losses; estimator='gradient' "
-    "does not subtract losses."
-)
-STEPS_ARE_ROUNDED_AWAY = (
-    "a step on each task changes no shared parameter, because it is smaller than their rounding error, so all "
-    "affinities are 0. This optimizer does not train them, either: keep the shared parameters in float32 (with "
-    "autocast, for example), or raise the learning rate."
+    "(does it read a cached copy?), or steps are smaller than the rounding error of parameters or losses. Keep the "
+    "shared parameters in float32 (with autocast, for example), raise the learning rate, or use estimator='gradient', "
+    "which does not subtract losses."
 )
 CHANGES_ARE_ROUNDING = (
     "a large part of the lookahead affinities is rounding error, because a step changes the losses hardly more than "
@@ -149,23 +144,16 @@ def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup
         )
 
 
-def step_notes(source_steps: SourceSteps, observed: Observed, closure: ReplayableClosure) -> Iterable[str]:
-    """Yields a note if the steps change the losses no more than rounding does."""
+def step_notes(observed: Observed, closure: ReplayableClosure, *, moves: bool) -> Iterable[str]:
+    """Yields a note if the steps, which have a learning rate if `moves`, change losses no more than rounding does."""
     change = observed.slopes
     if observed.after is not None:
         change = (observed.after - observed.before) / observed.before
     if change is None:
         return
     if not change.any():
-        gradients = [source_steps.gradients.gradient(task, weighted=True) for task in source_steps.sources]
-        steps = [source_steps.step(gradient, range(len(gradient))) for gradient in gradients]
-        has_step = any(part.any() for step in steps for part in step)
-        has_gradient = any(part.any() for gradient in gradients for part in gradient if part is not None)
-        is_low_precision = any(p.dtype not in (torch.float32, torch.float64) for p in source_steps.parameters)
-        if has_step and observed.after is not None:
+        if moves:
             yield NO_STEP_CHANGES_A_LOSS
-        elif has_gradient and not has_step and is_low_precision and source_steps.rules.moves:
-            yield STEPS_ARE_ROUNDED_AWAY
     elif observed.after is not None:
         size = change[change.isfinite()].square().mean().sqrt()
         if size < ROUNDING_ERRORS * loss_precision(closure):

@@ -42,12 +42,6 @@ class Schedule(ABC):
         """Returns the `present` tasks to measure as targets, given how often each was measured with the sources."""
         return present
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Restores a state returned by `state_dict`."""
-
 
 class Every(Schedule):
     """Measures every `interval`-th call, starting with the first.
@@ -92,12 +86,6 @@ class Auto(Schedule):
         if call >= self.WARM_UP and plain_seconds > 0:
             interval = max(1, math.ceil(measured_seconds / (self.max_overhead * plain_seconds)))
         self._next = call + interval
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"next": self._next}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._next = int(state["next"])
 
 
 class RoundRobin(Every):
@@ -228,14 +216,6 @@ class TrainingClock:
     def overhead(self) -> float:
         plain = self._read()
         return self._measuring / plain if plain > 0 else 0.0
-
-    def state_dict(self) -> dict[str, float]:
-        self._read()
-        return {"total": self._total, "measuring": self._measuring, "calls": self._calls}
-
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self._total, self._measuring = float(state["total"]), float(state["measuring"])
-        self._calls, self._last_call, self._unread = int(state["calls"]), None, None
 
 
 class MeasuredLoader:

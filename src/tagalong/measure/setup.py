@@ -16,7 +16,6 @@ from tagalong.errors import InvalidInput, is_positive
 
 from .distributed import Replicas, is_sharded
 from .estimators import Estimator
-from .gradients import sparse_gradient_error
 from .isolation import has_compiled_modules
 from .steps import StepRules, check_ownership, make_step_rules, read_optimizers
 
@@ -157,9 +156,6 @@ def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[
 
 def _iterate_parameters(shared: Shared, models: Sequence[nn.Module]) -> Iterable[Tensor]:
     if isinstance(shared, nn.Module):
-        for name, module in shared.named_modules():
-            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
-                raise sparse_gradient_error(name or type(module).__name__)
         yield from shared.parameters()
     elif isinstance(shared, Tensor):
         yield shared
@@ -173,16 +169,12 @@ def _iterate_parameters(shared: Shared, models: Sequence[nn.Module]) -> Iterable
 
 
 def _matching_parameters(pattern: str, models: Sequence[nn.Module]) -> list[Tensor]:
-    """Returns the parameters whose name matches `pattern`; frozen ones too, unless all of them are."""
+    """Returns the parameters whose name matches `pattern`, frozen ones too."""
     if not models:
         raise ValueError(f"`shared` can only contain a pattern ({pattern!r}) if `model` is given; pass model=model too")
     named = [pair for model in models for pair in model.named_parameters(remove_duplicate=False)]
     matching: list[Tensor] = [p for name, p in named if fnmatchcase(name, pattern)]
     if not matching:
-        hint = f"names look like {', '.join(name for name, _ in named[:3])}"
-        if any(fnmatchcase(name, f"{pattern}.*") for name, _ in named):
-            hint = f"use {pattern + '.*'!r} for all parameters of that module"
+        hint = f"names look like {', '.join(name for name, _ in named[:3])}; use 'encoder.*' for all of a module"
         raise InvalidInput("shared", "must match the names of parameters of `model`", repr(pattern), hint)
-    if not any(p.requires_grad for p in matching):
-        raise ValueError(f"`shared` matches only frozen parameters with {pattern!r}; unfreeze them, or leave it out")
     return matching

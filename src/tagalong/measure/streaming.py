@@ -32,15 +32,6 @@ BLOCKS = 8  # parts of each task's visits, whose differences show the noise
 RECENT = 100  # visits, or twice the number of tasks, after which the gradient of a task is out of date
 
 
-def check_streaming(setup: Setup) -> None:
-    """Checks that the optimizers own the parameters and that their steps are known, and how parameters are sharded."""
-    if setup.optimizers:
-        check_ownership(setup.trainable(), setup.optimizers)
-        if setup.update == "optimizer":
-            check_optimizers(setup.optimizers, setup.parameters)
-    check_sharding(setup.parameters)
-
-
 class GradientStream:
     """Collects a projection of the shared gradient after each backward pass.
 
@@ -54,8 +45,13 @@ class GradientStream:
     """
 
     def __init__(self, setup: Setup, dimension: int, seed: int, tasks: Sequence[str] | None) -> None:
+        precondition = setup.update == "optimizer" and bool(setup.optimizers)
+        if setup.optimizers:
+            check_ownership(setup.trainable(), setup.optimizers)
+        if precondition:
+            check_optimizers(setup.optimizers, setup.parameters)
+        check_sharding(setup.parameters)
         self._setup, self._task_names = setup, tasks
-        precondition = setup.update == "optimizer"
         self._sketch = GradientSketch(setup.parameters, setup.optimizers, dimension, seed, precondition=precondition)
         self._means = RunningMeans(dimension)
         self.tasks: dict[str, int] = {}
