@@ -18,7 +18,7 @@ def averages(history: LevelHistory) -> Floats:
     """Returns the averages over all steps [sources, targets]."""
     if history.average == "mean":
         return history.means()
-    return _trimmed_means(history, np.ones((1, len(history.values))))[0]
+    return _trimmed_means(history, np.ones((1, len(history.values)))).squeeze(axis=0)
 
 
 def standard_errors(history: LevelHistory) -> Floats:
