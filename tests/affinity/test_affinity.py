@@ -106,8 +106,6 @@ def test_between_and_every_select_steps() -> None:
     assert small().every(2).steps.tolist() == [0, 10, 20]
     with pytest.raises(ValueError, match="6, 9"):
         small().between(6, 9)
-    with pytest.raises(ValueError, match="`n`"):
-        small().every(0)
 
 
 def test_only_selects_and_reorders_everything() -> None:

@@ -18,8 +18,8 @@ from tagalong.files import report_damage, write_atomic
 from tagalong.rendering import tag, terminal_width
 from tagalong.tabular import read_table
 
-from .averaging import DEFAULT_TRIM, Floats, Ints, LevelHistory, Mask, averages
-from .bootstrap import STDERR_RESAMPLES, bootstrap_averages, draw_within_errors, standard_errors
+from .averaging import DEFAULT_TRIM, Floats, Ints, LevelHistory, Mask
+from .bootstrap import STDERR_RESAMPLES, averages, bootstrap_averages, draw_within_errors, standard_errors
 from .display import extent, text_table
 from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
 from .reliability import Settled, Spread, check_settled, compute_spread
@@ -323,8 +323,6 @@ class Affinity:
             [0, 2]
         """
         self._require_history("every")
-        if n < 1:
-            raise ValueError(f"`n` must be a positive integer, found {n!r}")
         return self._at_steps(slice(None, None, n))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -418,8 +416,6 @@ class Affinity:
             >>> affinity.bootstrap(n=50).shape
             (50, 2, 2)
         """
-        if n < 1:
-            raise ValueError(f"`n` must be a positive integer, found {n!r}")
         if len(self.steps):
             return bootstrap_averages(LevelHistory.align(self), n, seed)
         if not self.has_errors:

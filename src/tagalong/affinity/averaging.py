@@ -83,27 +83,6 @@ def divide(sums: Floats, counts: NDArray[Any]) -> Floats:
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
-def averages(history: LevelHistory) -> Floats:
-    """Returns the matrix [source, target] of averages over a history."""
-    if history.average == "mean":
-        return history.means()
-    ordered = np.sort(center_values(history), axis=0)  # missing values come last
-    counts = history.present.sum(axis=0)
-    cut = history.trim_counts(counts)
-    rank = np.arange(len(ordered))[:, None, None]
-    kept = (rank >= cut) & (rank < counts - cut)
-    return divide(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
-
-
-def center_values(history: LevelHistory) -> Floats:
-    """Subtracts from each value the part that is common to all sources of its step. Missing values are NaN.
-
-    The common part can be much larger than the differences between sources. Trimmed means and medians are nonlinear, so
-    they must be computed from these differences alone.
-    """
-    return np.where(history.present, history.values - step_levels(history), np.nan)
-
-
 def step_levels(history: LevelHistory) -> Floats:
     """Returns the part of each step that is common to a target's sources, relative to its level [steps, 1, targets].
 

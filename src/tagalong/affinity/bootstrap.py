@@ -1,4 +1,4 @@
-"""Computes standard errors and resamples of a history with a block bootstrap of whole steps."""
+"""Computes averages of a history, and their standard errors with a block bootstrap of whole steps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .averaging import Floats, LevelHistory, center_values, divide, shift_influence, step_levels
+from .averaging import Floats, LevelHistory, divide, shift_influence, step_levels
 
 STDERR_RESAMPLES = 200  # makes standard errors accurate to about 5%
 VALUES_AT_ONCE = 2**18  # resamples times steps, few enough to stay in the CPU cache
 MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
+
+
+def averages(history: LevelHistory) -> Floats:
+    """Returns the averages over all steps [sources, targets]."""
+    if history.average == "mean":
+        return history.means()
+    return _trimmed_means(history, np.ones((1, len(history.values)))).squeeze(axis=0)
 
 
 def standard_errors(history: LevelHistory) -> Floats:
@@ -30,7 +37,7 @@ def standard_errors(history: LevelHistory) -> Floats:
 
     # The sample mean is closer to the values than the true mean. For blocks of one step, this factor is N / (N − 1).
     lost = (_block_sums(history.present, length) ** 2).sum(axis=0) / (length * counts**2)
-    enough = history.present.sum(axis=0) > 1
+    enough = history.counts() > 1
     return np.sqrt(np.where(enough, variance / (1 - np.where(enough, lost, 0.0)), np.nan))
 
 
@@ -39,11 +46,16 @@ def bootstrap_averages(history: LevelHistory, n: int, seed: int) -> Floats:
     length, rng = block_length(history), np.random.default_rng(seed)
     steps, n_sources, n_targets = history.values.shape
     batch = max(1, VALUES_AT_ONCE // max(steps, n_sources * n_targets))
-    resampled = _weighted_means if history.average == "mean" else _trimmed_means
+    resampled_means = _weighted_means if history.average == "mean" else _trimmed_means
     resamples = []
     for start in range(0, n, batch):
-        weights = block_weights(steps, length, min(batch, n - start), rng)
-        resamples.append(resampled(history, weights))
+        size = min(batch, n - start)
+        starts = rng.integers(steps, size=(size, -(-steps // length)))
+        drawn = (starts[:, :, None] + np.arange(length)) % steps  # the last step is followed by the first
+        drawn = drawn.reshape(size, -1)[:, :steps] + steps * np.arange(size)[:, None]
+        # How many times each step is drawn in each resample [resamples, steps].
+        weights = np.bincount(drawn.ravel(), minlength=size * steps).reshape(size, steps).astype(np.float64)
+        resamples.append(resampled_means(history, weights))
     return np.concatenate(resamples)
 
 
@@ -83,14 +95,6 @@ def block_length(history: LevelHistory) -> int:
     return int(np.clip(np.round(length), 1, steps // 4))
 
 
-def block_weights(steps: int, length: int, n: int, rng: np.random.Generator) -> Floats:
-    """Returns how many times each step is drawn in each resample [resamples, steps]."""
-    starts = rng.integers(steps, size=(n, -(-steps // length)))
-    drawn = (starts[:, :, None] + np.arange(length)) % steps
-    drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
-    return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
-
-
 def _weighted_means(history: LevelHistory, weights: Floats) -> Floats:
     """Returns the means in each resample [resamples, sources, targets]."""
     raw = ~history.relative
@@ -104,13 +108,15 @@ def _weighted_means(history: LevelHistory, weights: Floats) -> Floats:
 
 def _trimmed_means(history: LevelHistory, weights: Floats) -> Floats:
     """Returns the trimmed means in each resample [resamples, sources, targets]."""
-    # The levels of the steps contribute to every average but are not trimmed, so they are resampled separately.
-    entries = np.maximum(history.present.sum(axis=0), 1)
+    # The part of a step that is common to all sources can be much larger than their differences. It contributes to
+    # every average but is not trimmed: trimmed means and medians are nonlinear, so they are those of the differences.
+    entries = np.maximum(history.counts(), 1)
     levels = step_levels(history) * history.present
     deviations = (levels - levels.sum(axis=0) / entries) * history.present
     means = _total(weights, deviations / entries + shift_influence(history))
 
-    values, draws = center_values(history), weights.astype(np.int64)  # cumulative sums of integers are fast
+    values = np.where(history.present, history.values - levels, np.nan)
+    draws = weights.astype(np.int64)  # cumulative sums of integers are fast
     counts = _total(weights, history.present)
     first = history.trim_counts(counts)
     last, sums = counts - first, np.zeros_like(counts)

@@ -12,7 +12,8 @@ import numpy as np
 
 from tagalong.rendering import TextTable
 
-from .averaging import Floats, LevelHistory, averages
+from .averaging import Floats, LevelHistory
+from .bootstrap import averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity

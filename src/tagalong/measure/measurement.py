@@ -85,13 +85,13 @@ def measure_step(
     agreed = agree_on_losses([closure.losses for closure in closures], tasks, problems, call, replicas)
     losses, target_losses = agreed[0], agreed[-1]
 
-    # 2. Sources and targets
-    own, before = np.array(losses.values), np.array(target_losses.values)
-    present = [task for task, value in zip(tasks, own, strict=True) if np.isfinite(value)]
+    # 2. Sources and targets. The losses of the closure are those before the step, unless there are held-out losses.
+    main_losses, before = np.array(losses.values), np.array(target_losses.values)
+    present = [task for task, value in zip(tasks, main_losses, strict=True) if np.isfinite(value)]
     comparable = [task for task, value in zip(tasks, before, strict=True) if np.isfinite(value)]
     parameters = setup.trainable()
     if not present or not comparable or not parameters:  # `shared` may be frozen temporarily
-        diverged = np.isnan(own).all() and len(main.losses.by_task) == len(tasks) > 0
+        diverged = np.isnan(main_losses).all() and len(main.losses.by_task) == len(tasks) > 0
         return None, [NO_TASK_HAS_A_LOSS] if diverged else []
     skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
     notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
@@ -140,10 +140,10 @@ def measure_step(
         notes += step_notes(observed, target_closure, moves=rules.moves)
 
     # 5. Affinities
-    missing = np.logical_or.outer(np.isnan(own), np.isnan(before))
+    missing = np.logical_or.outer(np.isnan(main_losses), np.isnan(before))
     if chosen is not None:  # the others have not run, so their labels may well be there
         missing &= np.logical_and.outer(np.isin(tasks, chosen[0]), np.isin(tasks, chosen[1]))
-    infinite = ~missing & np.logical_or.outer(np.isinf(own), np.isinf(before))
+    infinite = ~missing & np.logical_or.outer(np.isinf(main_losses), np.isinf(before))
     number = {id(p): k for k, p in enumerate(setup.parameters)}
     touched = {t: {number[id(parameters[i])] for i in indices} for t, indices in gradients.touched.items()}
     reading = Reading(

@@ -37,7 +37,10 @@ class SourceSteps:
     def gradient(
         self, row: int, indices: Sequence[int] | None = None, rows: Sequence[Tensor] | None = None
     ) -> Gradient:
-        """Returns the weighted gradient for one step, taken from `rows` (a matrix per parameter) if they are given."""
+        """Returns the weighted gradient for one step: zero for the null step, which comes last.
+
+        It is computed now, unless the gradients of all sources are kept in `rows`, one matrix per parameter.
+        """
         parameters = self.parameters if indices is None else [self.parameters[i] for i in indices]
         if row == len(self.sources):
             return [torch.zeros_like(p) for p in parameters]

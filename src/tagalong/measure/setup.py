@@ -16,7 +16,6 @@ from tagalong.errors import InvalidInput, is_positive
 
 from .distributed import Replicas, is_sharded
 from .estimators import Estimator
-from .isolation import has_compiled_modules
 from .steps import StepRules, check_ownership, make_step_rules, read_optimizers
 
 Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
@@ -70,14 +69,9 @@ class Setup:
         self.uses_gradients = bool(self.needs - {"after"})
         self.uses_steps = any(estimator.of_steps for estimator in estimators)
         self.uses_ratios = any(estimator.ratio for estimator in estimators)
-        self._check(shared)
+        self._check()
 
-    def _check(self, shared: Shared) -> None:
-        if not self.models and isinstance(shared, nn.Module) and has_compiled_modules(shared.modules()):
-            raise ValueError(
-                "`shared` is compiled with torch.compile, so the modules called by the closure cannot be detected; "
-                "pass all of them as `model` to protect their buffers"
-            )
+    def _check(self) -> None:
         if self.estimators and any(map(is_sharded, self.parameters)):
             raise ValueError(
                 "`shared` contains sharded parameters (FSDP), for which only estimator='streaming' works; measure on "
