@@ -73,13 +73,16 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
     assert scores.matrix is not None
     forbidden_alone = np.eye(n, dtype=bool) & (not alone)
     pairs = weights * np.where(forbidden_alone, 0.0, np.nan_to_num(scores.matrix))
-    given = {group: weights * [results.get(task, np.nan) for task in tasks] for group, results in scores.given.items()}
-    scale = float(np.abs(np.nan_to_num([*pairs, *given.values()])).max()) or 1.0
+    group_scores = {
+        group: weights * [results.get(task, np.nan) for task in tasks]
+        for group, results in scores.group_results.items()
+    }
+    scale = float(np.abs(np.nan_to_num([*pairs, *group_scores.values()])).max()) or 1.0
     problem = replace(problem, scores=np.where(forbidden_alone, -np.inf, pairs / scale), scale=scale)
 
     # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
     limited = request.has_group_costs and (request.max_cost is not None or request.max_total_cost is not None)
-    restricted = bool(limited or isinstance(request.cost, Mapping) or request.cannot_link or scores.given)
+    restricted = bool(limited or isinstance(request.cost, Mapping) or request.cannot_link or scores.group_results)
     if not restricted and request.solver != "milp":
         return problem
 
@@ -88,7 +91,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         values = np.where(
             size == 1, problem.single_task_scores, trains @ problem.pairwise_scores / np.maximum(size - 1, 1)
         )
-        for group, results in given.items():
+        for group, results in group_scores.items():
             row = (trains == [task in group for task in tasks]).all(axis=1)
             values[row] = np.where(np.isnan(results), values[row], results / scale)
         return allowed_networks(trains, np.where(trains, values, -np.inf), np.full(len(trains), np.nan))
@@ -96,9 +99,9 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
     if n <= MAX_LISTED:
         networks = list_groups(membership(np.arange(1, 2**n), n))
         listed = replace(problem, scores=None if restricted else problem.scores, networks=networks)
-        if n <= MAX_COMPLETE_PROGRAM or scores.given or can_solve_exactly(listed):
+        if n <= MAX_COMPLETE_PROGRAM or scores.group_results or can_solve_exactly(listed):
             return listed
-    if scores.given:
+    if scores.group_results:
         expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"
         raise InvalidInput("scores", expected, str(n), "omit some tasks, or list the networks as Candidates")
     forbidden = np.zeros((n, n), dtype=bool)

@@ -75,7 +75,7 @@ def score_grouping(
         unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not request.allows_single_tasks(task_scores))
         best_partners = np.where(unused, -np.inf, sign * task_scores.matrix).max(axis=0)
         best = dict(zip(tasks, best_partners.tolist(), strict=True))
-    for values in [*task_scores.given.values(), *(entry.values for entry in task_scores.candidates or ())]:
+    for values in [*task_scores.group_results.values(), *(entry.values for entry in task_scores.candidates or ())]:
         for task, score in values.items():
             best[task] = max(best[task], sign * score)
 

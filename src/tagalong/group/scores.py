@@ -61,7 +61,7 @@ class Scores:
     Attributes:
         tasks: the task names, in alphabetical order.
         matrix: the pairwise scores [source, target]. The score of a task in a group is a mean over pairs.
-        given: the results of entire groups, which take precedence over `matrix`.
+        group_results: the results of entire groups, which take precedence over `matrix`.
         candidates: the networks that may be chosen, or None if all groups of tasks may be. There is no `matrix` then.
         singles: whether single-task networks are allowed by default.
         completion: the predictions for pairs that were never measured, or None if all pairs were. `matrix` contains
@@ -72,7 +72,7 @@ class Scores:
 
     tasks: tuple[str, ...]
     matrix: Floats | None = None
-    given: Mapping[frozenset[str], Mapping[str, float]] = field(default_factory=dict)
+    group_results: Mapping[frozenset[str], Mapping[str, float]] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
     completion: Completion | None = None
@@ -86,8 +86,8 @@ class Scores:
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
         """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
-        if task in self.given.get(trains, ()):
-            return float(self.given[trains][task])
+        if task in self.group_results.get(trains, ()):
+            return float(self.group_results[trains][task])
         if self.matrix is None:
             return math.nan
         sources = sorted(self._place[name] for name in trains - {task} or {task})
@@ -193,10 +193,10 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
         return scores
 
     matrix = np.full((len(scores.tasks), len(scores.tasks)), np.nan)
-    given: dict[frozenset[str], Mapping[str, float]] = {}
+    group_results: dict[frozenset[str], Mapping[str, float]] = {}
     for entry in scores.candidates or ():
         if len(entry.trains) > 2:
-            given[entry.trains] = entry.values
+            group_results[entry.trains] = entry.values
             continue
         for task, value in entry.values.items():
             (source,) = entry.trains - {task} or {task}
@@ -208,7 +208,7 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
     ]
     if missing:
         raise InvalidInput("complete", "requires results for all pairs", f"none for {first_few(missing)}")
-    return Scores(scores.tasks, matrix, given, singles=scores.singles)
+    return Scores(scores.tasks, matrix, group_results, singles=scores.singles)
 
 
 def group_name(group: Iterable[Any]) -> str:
