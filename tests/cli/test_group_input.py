@@ -44,8 +44,16 @@ def test_an_empty_cell_of_a_square_table_is_an_unmeasured_pair(tagalong: Termina
     status, out, _ = tagalong("group", "file.csv", "--budget", "2", "--json")
     assert status == 0
     assert json.loads(out)["unmeasured"] == pytest.approx(1 / 6)
-    _, text, _ = tagalong("group", "file.csv", "--budget", "2")
-    assert "16.7% of pairs" in text
+
+
+def test_tasks_without_measured_pairs_are_left_out(tagalong: Terminal) -> None:
+    Path("file.csv").write_text(",a,b,c\na,,1,\nb,2,,\nc,,,\n")
+    status, out, error = tagalong(
+        "group", "file.csv", "--cost", "1", "--max-total-cost", "3", "--explain", "all", "--json"
+    )
+    assert (status, json.loads(out)["unplaced"]) == (0, ["c"])
+    assert "'c'" in error
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

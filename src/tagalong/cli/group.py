@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import dumps, loads
@@ -17,7 +18,7 @@ from tagalong.rendering import TextTable
 
 from . import arguments
 from . import group_options as options
-from .messages import InterruptRequest, name_arguments
+from .messages import InterruptRequest, name_arguments, print_error
 from .terminal import print_line, print_table, print_text, printable, screen, spinner
 
 if TYPE_CHECKING:
@@ -166,7 +167,9 @@ def _select(
     """
     from tagalong.group import select_groups
 
-    with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
+    working = spinner(f"choosing networks for {len(table.tasks)} tasks", quiet)
+    with warnings.catch_warnings(record=True) as noted, InterruptRequest() as interrupt, working:
+        warnings.simplefilter("always", UserWarning)
         try:
             chosen: Any = select_groups(table.scores, budget, stop=interrupt.received, **selection)
         except TimeoutError:
@@ -174,6 +177,8 @@ def _select(
                 raise
             message = "stopped before any grouping was found; run the same command to start again"
             raise KeyboardInterrupt(message) from None
+    for warning in noted:
+        print_error(f"warning: {str(warning.message).partition(';')[0]}")  # the rest is about Python
     return chosen, interrupt.received()
 
 
@@ -214,7 +219,7 @@ class _Answer:
         else:
             document = _grouping_document(chosen)
             if explain:
-                document["explanations"] = {task: chosen.explain(task) for task in self.names_in(explain)}
+                document["explanations"] = {task: chosen.explain(task) for task in self.names_in(explain, chosen)}
             if self.own is not None:
                 loss, per_task = _losses(self.own, chosen)
                 spent = {"mine": _total_cost(self.own), "best": _total_cost(chosen)}
@@ -225,8 +230,8 @@ class _Answer:
         document["interrupted"] = self.interrupted
         return document
 
-    def names_in(self, explain: Sequence[str]) -> Sequence[str]:
-        return self.table.tasks if "all" in explain else explain
+    def names_in(self, explain: Sequence[str], grouping: Grouping) -> Sequence[str]:
+        return [task for task in self.table.tasks if task in grouping.per_task] if "all" in explain else explain
 
 
 def _grouping_document(grouping: Grouping) -> dict[str, Any]:
@@ -294,7 +299,7 @@ def _show(answer: _Answer, explain: Sequence[str], quiet: bool) -> None:
         if not answer.has_costs and chosen.status == "optimal" and len(chosen.groups) < chosen.budget:
             show(f"the budget allows {chosen.budget} networks, but more would not improve the total")
         show(*chosen.remarks)
-    show(*(chosen.explain(task) for task in answer.names_in(explain)))
+    show(*(chosen.explain(task) for task in answer.names_in(explain, chosen)))
     if own is not None:
         totals = f"yours: total {own.value:.6g}, cost {_total_cost(own):g}"
         show(f"{totals}; best: total {chosen.value:.6g}, cost {_total_cost(chosen):g}")

@@ -21,6 +21,8 @@ Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 Links = Collection[Collection[str]]
 Objective = Literal["max", "min"]
 SolverName = Literal["auto", "exact", "milp", "search"]
+MAX_RESAMPLES = 100_000  # more would take days
+MAX_RESAMPLED_VALUES = 2**28  # 2 GB, since all resamples are drawn before the first selection
 
 
 class SelectionOptions(TypedDict, total=False):
@@ -107,7 +109,10 @@ class SelectionRequest:
     def check(self, scores: Scores) -> None:
         """Raises an error if an option is invalid."""
         solvers = get_args(SolverName)
-        resamples = self.resamples is None or is_integer(self.resamples, minimum=0)
+        most_resamples = min(MAX_RESAMPLES, MAX_RESAMPLED_VALUES // len(scores.tasks) ** 2)
+        resamples = self.resamples is None or (
+            is_integer(self.resamples, minimum=0) and self.resamples <= most_resamples
+        )
         requirements = (
             ("objective", self.objective in get_args(Objective), "must be 'max' or 'min'"),
             ("solver", self.solver in solvers, f"must be one of {', '.join(map(repr, solvers))}"),
@@ -116,7 +121,7 @@ class SelectionRequest:
             ("max_cost", self.max_cost is None or is_positive(self.max_cost), "must be a positive number"),
             ("max_total_cost", self.max_total_cost is None or is_positive(self.max_total_cost), "must be positive"),
             ("seed", is_integer(self.seed, minimum=0), "must be a non-negative integer"),
-            ("resamples", resamples, "must be a non-negative integer"),
+            ("resamples", resamples, f"must be an integer from 0 to {most_resamples}"),
             ("weights", self.weights is None or isinstance(self.weights, Mapping), "must map tasks to numbers"),
         )
         for name, is_met, expected in requirements:

@@ -110,7 +110,7 @@ def select_groups(
     request = SelectionRequest(**options)
     task_scores = read_scores(scores, request.complete, request.place_unmeasured)
     request.check(task_scores)
-    budgets = _read_budgets(budget, len(task_scores.tasks))
+    budgets = _read_budgets(budget, task_scores)
     deadline = time.monotonic() + (request.time_limit or np.inf)
     limits = Limits(deadline, request.seed, stop=request.stop)
     problem = build_problem(task_scores, request)
@@ -138,9 +138,10 @@ def select_groups(
     return GroupingsByBudget(groupings, gains, errors)
 
 
-def _read_budgets(budget: Any, n: int) -> list[int]:
+def _read_budgets(budget: Any, scores: Scores) -> list[int]:
     if budget is None:
-        return list(range(1, min(n, MAX_BUDGETS) + 1))
+        return list(range(1, min(len(scores.tasks), MAX_BUDGETS) + 1))
+    n = len(scores.tasks) + len(scores.unplaced)
     several = isinstance(budget, Iterable) and not isinstance(budget, str)
     budgets = list(budget) if several else [budget]
     if not budgets or not all(is_positive_integer(networks) and networks <= n for networks in budgets):
