@@ -6,6 +6,7 @@ only the promising ones if there are too many to list. For many tasks, `solve` t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -64,7 +65,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         trains = np.array([[task in candidate.trains for task in tasks] for candidate in scores.candidates])
         values = np.array([[c.values.get(task, np.nan) for task in tasks] for c in scores.candidates], dtype=np.float64)
         values *= weights
-        scale = float(np.nanmax(np.abs(values))) or 1.0
+        scale = _largest(values)
         values = np.where(np.isnan(values), -np.inf, values / scale)
         cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
         return replace(problem, networks=allowed_networks(trains, values, cost), scale=scale)
@@ -77,7 +78,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> SelectionProblem
         group: weights * [results.get(task, np.nan) for task in tasks]
         for group, results in scores.group_results.items()
     }
-    scale = float(np.abs(np.nan_to_num([*pairs, *group_scores.values()])).max()) or 1.0
+    scale = _largest(np.array([*pairs, *group_scores.values()]))
     problem = replace(problem, scores=np.where(forbidden_alone, -np.inf, pairs / scale), scale=scale)
 
     # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
@@ -149,3 +150,11 @@ def _promising_groups(problem: SelectionProblem, forbidden: Bools) -> Bools:
                 fit = similarity[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
                 trained.pop(int(fit.argmin()))
     return np.unique(groups, axis=0)
+
+
+def _largest(values: Floats) -> float:
+    """Returns the largest absolute score [networks or sources, tasks], or 1 if all are zero."""
+    largest = float(np.abs(np.nan_to_num(values)).max()) or 1.0
+    if not math.isfinite(2 * values.shape[1] * largest):
+        raise InvalidInput("scores", "must have a finite sum", f"values up to {largest:.3g}")
+    return largest
