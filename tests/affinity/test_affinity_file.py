@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tagalong.affinity import DISCLAIMER, Affinity
+from tagalong.affinity import Affinity, disclaimer
 from tagalong.errors import InvalidInput
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
@@ -67,8 +67,15 @@ def test_the_file_is_strict_json_that_names_format_version_direction_and_caution
     document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=pytest.fail)
     assert (document["format"], document["version"]) == ("tagalong-affinity", 1)
     assert document["direction"] == "[source][target]"
-    assert document["caution"] == DISCLAIMER
+    assert document["caution"] == disclaimer(names(3))
     assert document["history"][0][0][1] is None
+
+
+@pytest.mark.parametrize("task", ["is_male", "ethnicity_2", "patientAge", "ill"])
+def test_sensitive_tasks_are_recognised_by_their_names(task: str) -> None:
+    assert f"({task})" in disclaimer([task, "depth"])
+    for other in ("average", "package", "illumination", "embrace", "message", "0"):
+        assert disclaimer([other]) == disclaimer([])
 
 
 def test_a_long_history_is_saved_in_an_archive_and_stale_ones_are_removed(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterable
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +36,16 @@ MAX_INLINE_VALUES = 100_000  # longer histories are archived, because the JSON w
 SAVE_AGAIN_HINT = "save the affinity again"
 FIELDS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 PER_STEP_FIELDS = ("steps", "history", "null")
-DISCLAIMER = (
-    "Affinity describes how one network trained on one data set. It implies neither similarity nor causation. "
-    "That tasks about people train well together must not be interpreted as a link between the traits of these people."
+# Words in task names that suggest a personal trait, and how other such words begin.
+PERSONAL_WORDS = (
+    "sex male female man woman men women boy girl trans race racial skin nationality asian black white caste faith "
+    "church muslim christian jewish hindu age ages young old elderly ill illness cancer hiv bmi blood cholesterol "
+    "glucose hba1c systolic diastolic hdl ldl triglycerides creatinine insulin alcohol mental gay lesbian orientation "
+    "attractive chubby beard makeup bald face facial party union income poverty wealth crime criminal gender"
+)
+PERSONAL_STEMS = (
+    "ethnic citizen immigra migra hispanic religi health disease diagnos disab pregnan diabet depress smok drug sexual "
+    "politic vote convict transgender"
 )
 
 
@@ -74,7 +83,9 @@ def write_json(affinity: Affinity, path: Path) -> None:
         write_atomic(path.with_name(archive), content)
         arrays = {"archive": archive}
     fields = {name: getattr(affinity, name) for name in FIELDS}
-    write_document(path, FORMAT, VERSION, {"direction": DIRECTION, "caution": DISCLAIMER} | fields | arrays)
+    write_document(
+        path, FORMAT, VERSION, {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)} | fields | arrays
+    )
     for other in path.parent.glob(f"{escape(path.name)}.{'[0-9a-f]' * 16}.npz"):
         if other.name != archive:
             other.unlink(missing_ok=True)
@@ -90,3 +101,26 @@ def read_json(path: Path) -> dict[str, Any]:
         with report_damage(archive, hint="keep both files of the affinity together"):
             document |= unpack_arrays(archive.read_bytes())
     return document
+
+
+def disclaimer(tasks: Iterable[str]) -> str:
+    """Returns the disclaimer for these tasks, listing those that seem to be about people.
+
+    Example:
+        >>> disclaimer(["depth", "normals"])
+        'Affinity describes how one network trained on one data set. It implies neither similarity nor causation.'
+        >>> "(is_male, Young)" in disclaimer(["is_male", "Young", "depth"])
+        True
+    """
+    text = "Affinity describes how one network trained on one data set. It implies neither similarity nor causation."
+    personal, stems = [], tuple(PERSONAL_STEMS.split())
+    for task in tasks:
+        words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())
+        if any(word in PERSONAL_WORDS.split() or word.startswith(stems) for word in words):
+            personal.append(task)
+    if not personal:
+        return text
+    return (
+        f"{text} Some of these tasks seem to be about people ({', '.join(personal)}). That such tasks train well "
+        "together says nothing about people and must not be interpreted as a link between these traits."
+    )
