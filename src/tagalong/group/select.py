@@ -6,7 +6,7 @@ Scores and options are checked and converted to a numerical problem. Its solutio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise, repeat
 from typing import Any, Unpack, overload
@@ -19,9 +19,9 @@ from tagalong.errors import InvalidInput, is_positive_integer
 from .build import build_problem
 from .by_budget import GroupingsByBudget
 from .grouping import Group, Grouping, Option
-from .options import SelectionOptions, SelectionRequest
+from .options import Cost, Links, Objective, SelectionOptions, SelectionRequest, SolverName
 from .problem import Floats, Limits, NetworkChoice, SelectionProblem, Solution
-from .scores import Scores, read_scores
+from .scores import Complete, Scores, read_scores
 from .solvers import DEFAULT_SECONDS, solve
 from .stability import Served, stability
 
@@ -40,7 +40,25 @@ def select_groups(
 
 
 def select_groups(
-    scores: Any, budget: int | Iterable[int] | None = None, **options: Unpack[SelectionOptions]
+    scores: Any,
+    budget: int | Iterable[int] | None = None,
+    *,
+    objective: Objective = "max",
+    allow_single: bool | None = None,
+    max_size: int | None = None,
+    cost: Cost | None = None,
+    max_cost: float | None = None,
+    max_total_cost: float | None = None,
+    must_link: Links = (),
+    cannot_link: Links = (),
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+    place_unmeasured: bool = False,
+    solver: SolverName = "auto",
+    time_limit: float | None = None,
+    seed: int = 0,
+    resamples: int | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Grouping | GroupingsByBudget:
     """Chooses up to `budget` networks to train. Each task is served by one of them.
 
@@ -107,18 +125,35 @@ def select_groups(
               1  0, 1                  10
               2  2       0              1
     """
-    request = SelectionRequest(**options)
+    request = SelectionRequest(
+        objective,
+        allow_single,
+        max_size,
+        cost,
+        max_cost,
+        max_total_cost,
+        must_link,
+        cannot_link,
+        weights,
+        complete,
+        place_unmeasured,
+        solver,
+        time_limit,
+        seed,
+        resamples,
+        stop,
+    )
     task_scores = read_scores(scores, request.complete, request.place_unmeasured)
     request.check(task_scores)
     budgets = _read_budgets(budget, task_scores)
     deadline = time.monotonic() + (request.time_limit or np.inf)
     limits = Limits(deadline, request.seed, stop=request.stop)
     problem = build_problem(task_scores, request)
-    solver, solutions = solve(problem, budgets, request.solver, limits)
+    used_solver, solutions = solve(problem, budgets, solver, limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
-            groupings[k] = _to_grouping(task_scores, request, problem, solution, k, solver)
+            groupings[k] = _to_grouping(task_scores, request, problem, solution, k, used_solver)
         elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
             limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
             hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
