@@ -126,22 +126,22 @@ def select_groups(
               2  2       0              1
     """
     request = SelectionRequest(
-        objective,
-        allow_single,
-        max_size,
-        cost,
-        max_cost,
-        max_total_cost,
-        must_link,
-        cannot_link,
-        weights,
-        complete,
-        place_unmeasured,
-        solver,
-        time_limit,
-        seed,
-        resamples,
-        stop,
+        objective=objective,
+        allow_single=allow_single,
+        max_size=max_size,
+        cost=cost,
+        max_cost=max_cost,
+        max_total_cost=max_total_cost,
+        must_link=must_link,
+        cannot_link=cannot_link,
+        weights=weights,
+        complete=complete,
+        place_unmeasured=place_unmeasured,
+        solver=solver,
+        time_limit=time_limit,
+        seed=seed,
+        resamples=resamples,
+        stop=stop,
     )
     task_scores = read_scores(scores, request.complete, request.place_unmeasured)
     request.check(task_scores)

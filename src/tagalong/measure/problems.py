@@ -22,8 +22,8 @@ NO_TASK_HAS_A_LOSS = (
     "or clip gradients; affinities measured so far are kept."
 )
 NO_STEP_CHANGES_A_LOSS = (
-    "a step on each task changed no loss at all: either the closure does not see changes to the shared parameters "
-    "(does it read a cached copy?), or steps are smaller than the rounding error of parameters or losses. Keep the "
+    "a step on each task changed no loss at all: the closure does not see changes to the shared parameters (does it "
+    "read a cached copy?), gradients are zero (are all units dead?), or steps round to zero. Keep the "
     "shared parameters in float32 (with autocast, for example), raise the learning rate, or use estimator='gradient', "
     "which does not subtract losses."
 )

@@ -7,8 +7,8 @@ constraint and any number of listed networks, but is slow if there are many.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -169,17 +169,24 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if np.isfinite(limits.deadline):
         options["time_limit"] = max(limits.seconds_left, 0.01)
-    # HiGHS cannot be interrupted, so it runs in a thread, which is abandoned if the solver must stop.
-    pool = ThreadPool(1)
-    arguments = {"constraints": constraints, "integrality": np.ones(len(objective)), "bounds": Bounds(0, 1)}
-    pending = pool.apply_async(milp, (objective,), arguments | {"options": options})
-    pool.close()
-    while not pending.ready():
+    # HiGHS cannot be interrupted, so it runs in a thread, which is abandoned if the solver must stop. Python waits for
+    # the threads of an executor when it exits; ending the process within HiGHS would abort it.
+    executor = ThreadPoolExecutor(1)
+    pending = executor.submit(
+        milp,
+        objective,
+        constraints=constraints,
+        integrality=np.ones(len(objective)),
+        bounds=Bounds(0, 1),
+        options=options,
+    )
+    executor.shutdown(wait=False)
+    while not pending.done():
         if limits.stop is not None and limits.stop():
             raise TimeoutError("stopped before any grouping was found")
         limits.report("integer program: still searching")
-        pending.wait(POLL_SECONDS)
-    result = pending.get()
+        wait([pending], POLL_SECONDS)
+    result = pending.result()
     if result.status == 2:
         return None
     if result.x is None:
