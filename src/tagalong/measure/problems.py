@@ -23,7 +23,8 @@ NO_TASK_HAS_A_LOSS = (
 )
 NO_STEP_CHANGES_A_LOSS = (
     "a step on each task changed no loss at all: the closure does not see changes to the shared parameters (does it "
-    "read a cached copy?), gradients are zero (are all units dead?), or steps round to zero. Keep the "
+    "read a cached copy?), gradients are zero (are all units dead?), or steps are smaller than the rounding error of "
+    "parameters or losses. Keep the "
     "shared parameters in float32 (with autocast, for example), raise the learning rate, or use estimator='gradient', "
     "which does not subtract losses."
 )
