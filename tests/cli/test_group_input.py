@@ -54,6 +54,8 @@ def test_tasks_without_measured_pairs_are_left_out(tagalong: Terminal) -> None:
     assert (status, json.loads(out)["unplaced"]) == (0, ["c"])
     assert "'c'" in error
     assert len(error.splitlines()) == 1
+    status, out, error = tagalong("group", "file.csv", "--budget", "1", "--place-unmeasured", "--json")
+    assert (status, json.loads(out)["groups"][0]["serves"], error) == (0, ["a", "b", "c"], "")
 
 
 @pytest.mark.parametrize(

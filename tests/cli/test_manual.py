@@ -13,7 +13,7 @@ from tagalong.cli import group_options
 from tagalong.cli.group import group
 from tagalong.cli.messages import spell_options
 from tagalong.cli.run import run
-from tagalong.group.options import SolverName
+from tagalong.group.select import SolverName
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 

@@ -39,6 +39,7 @@ def group(
     tasks: options.TasksOption = None,
     average: options.AverageOption = None,
     complete: options.CompleteOption = None,
+    place_unmeasured: options.PlaceOption = False,
     weights: options.WeightsOption = None,
     allow_single: options.SingleOption = None,
     max_size: options.MaxSizeOption = None,
@@ -119,6 +120,7 @@ def group(
     if max_total_cost is not None and budgets is None:
         budget = budget or len(table.tasks)
     selection = rules | {
+        "place_unmeasured": place_unmeasured,
         "max_size": max_size,
         "max_cost": max_cost,
         "max_total_cost": max_total_cost,

@@ -69,6 +69,15 @@ CompleteOption = Annotated[
         "The diagonal of a square table contains single-task results.",
     ),
 ]
+PlaceOption = Annotated[
+    bool,
+    make_option(
+        SCORES,
+        "--place-unmeasured",
+        metavar="",
+        text="Also place tasks without any measured pair, as average tasks; by default, they are left out.",
+    ),
+]
 WeightsOption = Annotated[
     list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Task weights; 1 by default.")
 ]

@@ -8,7 +8,7 @@ from .evidence import group_evidence as group_evidence
 from .given_groups import score_grouping as score_grouping
 from .grouping import Group as Group
 from .grouping import Grouping as Grouping
-from .grouping import Option as Option
+from .grouping import NetworkScore as NetworkScore
 from .score_files import ScoreTable as ScoreTable
 from .score_files import read_costs as read_costs
 from .score_files import read_table as read_table

@@ -8,7 +8,7 @@ are those that predict held-out pairs best, and the error on held-out pairs is t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,38 +28,26 @@ EXACT = 1e-6  # a mean squared error, relative to the variance of the scores, th
 POWER_ITERATIONS = 15
 
 
-@dataclass(frozen=True)
-class Completion:
-    """A square table [source, target] whose unmeasured pairs have been predicted.
-
-    Attributes:
-        matrix: the table. A task without any measured pair is predicted to be like the average task.
-        stderr: the standard deviation of each prediction, and zero for measured pairs.
-        predicted: which pairs have been predicted.
-    """
-
-    matrix: Floats
-    stderr: Floats
-    predicted: Bools
-
-
-def complete_pairs(matrix: Floats) -> Completion | None:
-    """Predicts pairs that are NaN, or returns None if no pair is missing or none is known.
+def complete_pairs(matrix: Floats) -> tuple[Floats, Floats]:
+    """Predicts the pairs that are NaN, if any pair was measured. Without any measured pair, a task is average.
 
     Args:
         matrix: the scores [source, target]. The diagonal is ignored.
 
+    Returns:
+        The completed table, and the standard deviation of each prediction, which is zero for measured pairs.
+
     Example:
         >>> nan = float("nan")
         >>> table = np.array([[0, 1, 2, 3], [2, 0, 3, nan], [3, nan, 0, 5], [4, 4, 5, 0]])
-        >>> completion = complete_pairs(table)
-        >>> completion.matrix[[1, 2], [3, 1]].round(3).tolist()
+        >>> completed, stderr = complete_pairs(table)
+        >>> completed[[1, 2], [3, 1]].round(3).tolist()
         [4.0, 3.0]
     """
     pairs = ~np.eye(len(matrix), dtype=bool)
-    measured, predicted = pairs & np.isfinite(matrix), pairs & np.isnan(matrix)
-    if not predicted.any() or not measured.any():
-        return None
+    measured, missing = pairs & np.isfinite(matrix), pairs & np.isnan(matrix)
+    if not missing.any() or not measured.any():
+        return matrix, np.zeros_like(matrix)
 
     # Standardize the scores. They are sorted first, so that the order of the tasks does not affect rounding.
     scores = np.sort(matrix[measured])
@@ -73,11 +61,10 @@ def complete_pairs(matrix: Floats) -> Completion | None:
     variances = np.minimum(residual_variance * (1.0 + fit.leverages()), max(1.0, residual_variance))
     predictions = center + spread * fit.predictions()
     errors = spread * np.sqrt(variances)
-    return Completion(np.where(predicted, predictions, matrix), np.where(predicted, errors, 0.0), predicted)
+    return np.where(missing, predictions, matrix), np.where(missing, errors, 0.0)
 
 
-@dataclass(frozen=True)
-class _Fit:
+class _Fit(NamedTuple):
     """A fitted model, in standardized units.
 
     Attributes:
@@ -127,35 +114,22 @@ def _choose_fit(values: Floats, measured: Bools) -> tuple[_Fit, float]:
     # Choose the first trial, with the weakest ridge and the lowest rank, that is about as good as the best one.
     pairs_per_task = float(min(np.median(measured.sum(axis=0)), np.median(measured.sum(axis=1))))
     max_rank = int(np.clip(pairs_per_task // PAIRS_PER_PARAMETER - 1, 0, MAX_RANK))
-    trials = [
-        (error, variance, ridge, rank)
-        for ridge in (RIDGES if pairs_per_task < MANY_PAIRS else RIDGES[:1])
-        for rank, (error, variance) in enumerate(_held_out_errors(values, measured, splits, ridge, max_rank))
-    ]
+    trials = []  # (mean squared error of held-out pairs, variance of residuals that explains it, ridge, rank)
+    for ridge in RIDGES if pairs_per_task < MANY_PAIRS else RIDGES[:1]:
+        paths = [_fits(values, measured & ~s, ridge, max_rank, HELD_OUT_SWEEPS, HELD_OUT_TOLERANCE) for s in splits]
+        errors: list[float] = []
+        for rank, fits in enumerate(zip(*paths, strict=True)):
+            squares = [((fit.predictions() - values) ** 2)[s] for fit, s in zip(fits, splits, strict=True)]
+            unexplained = [squares[k] / (1.0 + fit.leverages()[splits[k]]) for k, fit in enumerate(fits)]
+            errors.append(float(np.concatenate(squares).mean()))
+            trials.append((errors[-1], float(np.concatenate(unexplained).mean()), ridge, rank))
+            # Stop when two ranks in a row are no better than a lower one.
+            if errors[-1] <= EXACT or min(errors) < min(errors[-2:]):
+                break
     accepted = max(1.01 * min(error for error, *_ in trials), EXACT)
     _, residual_variance, ridge, rank = next(trial for trial in trials if trial[0] <= accepted)
     *_, fit = _fits(values, measured, ridge, rank)
     return fit, residual_variance
-
-
-def _held_out_errors(
-    values: Floats, measured: Bools, splits: list[Bools], ridge: float, max_rank: int
-) -> Iterator[tuple[float, float]]:
-    """Yields the mean squared error of held-out pairs for each rank, and the variance of residuals that explains it.
-
-    Ends when two ranks in a row are no better than a lower one.
-    """
-    paths = [_fits(values, measured & ~split, ridge, max_rank, HELD_OUT_SWEEPS, HELD_OUT_TOLERANCE) for split in splits]
-    errors: list[float] = []
-    for fits in zip(*paths, strict=True):
-        squares = np.concatenate(
-            [((fit.predictions() - values) ** 2)[split] for fit, split in zip(fits, splits, strict=True)]
-        )
-        leverages = np.concatenate([fit.leverages()[split] for fit, split in zip(fits, splits, strict=True)])
-        errors.append(float(squares.mean()))
-        yield errors[-1], float(np.mean(squares / (1.0 + leverages)))
-        if errors[-1] <= EXACT or min(errors) < min(errors[-2:]):
-            return
 
 
 def _fits(

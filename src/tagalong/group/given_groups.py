@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tagalong.errors import InvalidInput
 
-from .grouping import Group, Grouping, Option
-from .options import Cost, SelectionRequest
-from .scores import Candidate, Complete, Scores, group_name, read_scores
+from .grouping import Group, Grouping
+from .scores import Candidate, Complete, Cost, Objective, Scores, assemble_grouping, group_name, read_scores
 
 
 def score_grouping(
     scores: Any,
     groups: Iterable[Group | Iterable[str]],
     *,
-    objective: Literal["max", "min"] = "max",
+    objective: Objective = "max",
     allow_single: bool | None = None,
     cost: Cost | None = None,
     weights: Mapping[str, float] | None = None,
@@ -49,12 +48,12 @@ def score_grouping(
         >>> score_grouping(affinity, [{"0", "1"}, {"1", "2"}]).value
         10.0
     """
-    task_scores = read_scores(scores, complete)
-    request = SelectionRequest(objective, allow_single, cost=cost, weights=weights)
-    request.check(task_scores)
-    tasks, sign = task_scores.tasks, request.sign
+    task_scores = read_scores(
+        scores, objective=objective, allow_single=allow_single, cost=cost, weights=weights, complete=complete
+    )
+    tasks, sign = task_scores.tasks, task_scores.sign
     groups = list(groups)
-    networks = [_look_up(group, task_scores, request) for group in groups]
+    networks = [_look_up(group, task_scores) for group in groups]
 
     # Each task is served by the network that says so, or else by the one in which it has the best score.
     serves: list[set[str]] = [set() for _ in networks]
@@ -66,42 +65,30 @@ def score_grouping(
             raise InvalidInput("groups", f"must serve {task!r} by one network", "several" if stated[1:] else "none")
         chosen = max(able, key=lambda row: sign * networks[row].values[task])
         serves[chosen].add(task)
-    served_values = {task: networks[row].values[task] for row, served in enumerate(serves) for task in served}
-    value = request.total(served_values)
 
     # In no grouping is a task better than in its best network or with its best partner.
     best = dict.fromkeys(tasks, -np.inf)
     if task_scores.matrix is not None:
-        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not request.allows_single_tasks(task_scores))
+        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not task_scores.singles)
         best_partners = np.where(unused, -np.inf, sign * task_scores.matrix).max(axis=0)
         best = dict(zip(tasks, best_partners.tolist(), strict=True))
     for values in [*task_scores.group_results.values(), *(entry.values for entry in task_scores.candidates or ())]:
         for task, score in values.items():
             best[task] = max(best[task], sign * score)
 
-    options = {}
-    for task in tasks:
-        scored = [Option(network.trains, network.values[task]) for network in networks if task in network.values]
-        options[task] = tuple(sorted(scored, key=lambda option: (-sign * option.score, sorted(option.trains))))
-    return Grouping(
-        groups=tuple(Group(network.trains, serves[row], network.cost) for row, network in enumerate(networks)),
-        value=value,
-        bound=sign * max(request.total(best), sign * value),
-        status="feasible",
-        per_task={task: served_values[task] for task in tasks},
-        budget=len(networks),
-        objective=objective,
-        options=options,
-        unmeasured=task_scores.unmeasured,
-    )
+    chosen_networks = [
+        (Group(network.trains, served, network.cost), network.values)
+        for network, served in zip(networks, serves, strict=True)
+    ]
+    return assemble_grouping(task_scores, chosen_networks, len(networks), sign * task_scores.total(best))
 
 
-def _look_up(group: Group | Iterable[str], scores: Scores, request: SelectionRequest) -> Candidate:
+def _look_up(group: Group | Iterable[str], scores: Scores) -> Candidate:
     """Returns the network with this group's tasks, the results of those that it can serve, and its cost."""
     trains = group.trains if isinstance(group, Group) else frozenset(group)
     if isinstance(group, str) or not trains or not trains <= set(scores.tasks):
         raise InvalidInput("groups", f"must be sets of known tasks ({', '.join(map(repr, scores.tasks))})", repr(group))
-    if len(trains) == 1 < len(scores.tasks) and not request.allows_single_tasks(scores):
+    if len(trains) == 1 < len(scores.tasks) and not scores.singles:
         raise InvalidInput("groups", "must have two or more tasks unless `allow_single=True`", group_name(trains))
 
     # Several listed networks may train these tasks: prefer the stated cost, then better results, then lower costs.
@@ -109,17 +96,13 @@ def _look_up(group: Group | Iterable[str], scores: Scores, request: SelectionReq
     if listed:
         stated_cost = getattr(group, "cost", None)
         network = max(
-            listed,
-            key=lambda entry: (
-                entry.cost == stated_cost,
-                request.sign * request.total(entry.values),
-                -entry.cost,
-            ),
+            listed, key=lambda entry: (entry.cost == stated_cost, scores.sign * scores.total(entry.values), -entry.cost)
         )
+        values, cost = network.values, network.cost
     else:
-        values = {task: scores.score_of(task, trains) for task in sorted(trains)}
-        network = Candidate(trains, {task: value for task, value in values.items() if np.isfinite(value)}, np.nan)
-    cost = request.cost_of(trains) if np.isnan(network.cost) else network.cost
-    if not network.values or np.isnan(cost):
+        values, cost = {task: scores.score_of(task, trains) for task in sorted(trains)}, np.nan
+        values = {task: score for task, score in values.items() if np.isfinite(score)}
+    cost = scores.cost_of(trains) if np.isnan(cost) else cost
+    if not values or np.isnan(cost):
         raise InvalidInput("groups", "must have a result in `scores` and an entry in `cost`", group_name(trains))
-    return Candidate(trains, network.values, cost)
+    return Candidate(trains, values, cost)

@@ -117,7 +117,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Option:
+class NetworkScore:
     """A network that could serve a task, and the score of the task in that network."""
 
     trains: frozenset[str]
@@ -162,7 +162,7 @@ class Grouping:
     objective: Literal["max", "min"] = "max"
     solver: str = "given"
     ties: tuple[tuple[Group, ...], ...] = ()
-    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
+    options: Mapping[str, tuple[NetworkScore, ...]] = field(default_factory=dict, repr=False)
     resampled: Stability | None = field(default=None, repr=False)
     unmeasured: float = field(default=0.0, repr=False)
     unplaced: tuple[str, ...] = ()

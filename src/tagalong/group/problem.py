@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class SelectionProblem:
         max_networks: the number of networks that `max_total_cost` allows if all networks have the same cost.
         max_total_cost: the maximum total cost of the networks in the list.
         list_more: returns the networks for further groups [groups, tasks], or None unless `networks` lists only some.
-        scale: the number by which weighted scores were divided.
+        scale: the number by which weighted scores were divided. It is negative if scores are minimized.
     """
 
     n: int
@@ -149,20 +149,22 @@ class Limits:
         """The number of seconds until the deadline, or infinity if there is none."""
         return self.deadline - time.monotonic()
 
-    def share(self, parts: int) -> Limits:
+    def share(self, parts: float) -> Limits:
         """Returns limits with one part of the remaining time."""
         return replace(self, deadline=time.monotonic() + self.seconds_left / parts)
 
-    def report(self, message: str, *values: Any) -> None:
-        """Logs progress, at most once every two seconds."""
+    def report(self, stage: str, value: float = np.nan, bound: float = np.nan) -> None:
+        """Logs progress, at most once every two seconds: the best value so far and a bound, in units of the scores."""
         if time.monotonic() - self.reported > SECONDS_BETWEEN_REPORTS:
-            logger.info(message, *values)
+            best = ""
+            if np.isfinite(value) and value != 0:
+                best = f", total {value:.6g}, gap {abs(bound / value - 1):.1%}"
+            logger.info("%s%s", stage, best)
             self.reported = time.monotonic()
 
 
-Solver = Callable[
-    [SelectionProblem, Sequence[int], Limits], list[Solution | None]
-]  # None for budgets that are too small
+# Returns None for budgets that are too small.
+Solver = Callable[[SelectionProblem, Sequence[int], Limits], list[Solution | None]]
 
 
 def membership(sets: Ints, n: int) -> Bools:

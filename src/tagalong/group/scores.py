@@ -1,23 +1,26 @@
-"""Reads scores given as an affinity, a square table, group results, or candidates."""
+"""Reads scores given as an affinity, a square table, group results, or candidates, and what networks cost."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, first_few, is_number
+from tagalong.errors import InvalidInput, first_few, is_number, is_positive
 
-from .completion import Completion, complete_pairs
+from .completion import complete_pairs
+from .grouping import Group, Grouping, NetworkScore
 from .problem import Floats
 
 Complete = Literal["pairs"] | None
+Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
+Objective = Literal["max", "min"]
 
 
 @dataclass(frozen=True, init=False)
@@ -56,18 +59,20 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of tasks in networks, before scaling and weighting.
+    """The scores of tasks in networks, before scaling, and how much the tasks and the networks count.
 
     Attributes:
         tasks: the task names, in alphabetical order.
         matrix: the pairwise scores [source, target]. The score of a task in a group is a mean over pairs.
         group_results: the results of entire groups, which take precedence over `matrix`.
         candidates: the networks that may be chosen, or None if all groups of tasks may be. There is no `matrix` then.
-        singles: whether single-task networks are allowed by default.
-        completion: the predictions for pairs that were never measured, or None if all pairs were. `matrix` contains
-            the predictions.
+        singles: whether a network may be trained on a single task.
+        stderr: the standard deviation of the pairs in `matrix` that were predicted, and zero for measured ones.
         unmeasured: the fraction of pairs whose score was predicted.
         unplaced: the tasks that were left out because none of their pairs was measured.
+        objective: "max" or "min".
+        weights: the weight of each task in the sum; 1 for other tasks.
+        cost: the cost of a network: a number, a function of its tasks, or a mapping from its tasks or their number.
     """
 
     tasks: tuple[str, ...]
@@ -75,9 +80,17 @@ class Scores:
     group_results: Mapping[frozenset[str], Mapping[str, float]] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
-    completion: Completion | None = None
+    stderr: Floats | None = None
     unmeasured: float = 0.0
     unplaced: tuple[str, ...] = ()
+    objective: Objective = "max"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    cost: Cost = 1.0
+
+    @property
+    def sign(self) -> float:
+        """The sign of the scores: −1 if they are minimized, otherwise 1."""
+        return 1.0 if self.objective == "max" else -1.0
 
     @property
     def own_costs(self) -> bool:
@@ -97,15 +110,66 @@ class Scores:
     def _place(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
 
+    def total(self, scores: Mapping[str, float]) -> float:
+        """Returns the weighted sum of the scores of tasks."""
+        return float(sum(self.weights.get(task, 1.0) * score for task, score in scores.items()))
 
-def read_scores(scores: Any, complete: Complete, place_unmeasured: bool = False) -> Scores:
-    """Reads scores in any form that `select_groups` accepts.
+    def cost_of(self, trains: frozenset[str]) -> float:
+        """Returns the cost of a network trained on the given tasks, or NaN if it cannot be chosen."""
+        cost: Any = self.cost
+        if isinstance(cost, Mapping):
+            cost = cost.get(trains, cost.get(len(trains), math.nan))
+        elif callable(cost):
+            cost = cost(trains)
+        if not is_positive(cost) and cost == cost:
+            raise InvalidInput("cost", f"must be a positive number for {group_name(trains)}", repr(cost))
+        return float(cost)
 
-    Args:
-        scores: see `select_groups`.
-        complete: see `select_groups`.
-        place_unmeasured: see `select_groups`.
+
+def read_scores(
+    scores: Any,
+    *,
+    objective: Objective = "max",
+    allow_single: bool | None = None,
+    cost: Cost | None = None,
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+    place_unmeasured: bool = False,
+) -> Scores:
+    """Reads scores in any form that `select_groups` accepts, and checks the options that say how they count.
+
+    For the arguments, see `select_groups`.
     """
+    if objective not in ("max", "min"):
+        raise InvalidInput("objective", "must be 'max' or 'min'", repr(objective))
+    read = _read(scores, complete, place_unmeasured)
+    weights = {} if weights is None else weights
+    if not isinstance(weights, Mapping) or not all(map(is_positive, weights.values())):
+        raise InvalidInput("weights", "must map tasks to positive numbers", repr(weights))
+    if not set(weights) <= set(read.tasks):
+        raise InvalidInput("weights", f"must be for {', '.join(map(repr, read.tasks))}", repr(weights))
+
+    if cost is not None and read.own_costs:
+        raise InvalidInput("cost", "cannot be combined with candidates, which have their own costs")
+    if isinstance(cost, Mapping):
+        if any(isinstance(key, str) for key in cost):
+            raise InvalidInput("cost", "must map groups, e.g. ('a', 'b'), or group sizes to costs", repr(cost))
+        cost = {frozenset(key) if isinstance(key, tuple) else key: value for key, value in cost.items()}
+    elif cost is not None and not callable(cost):
+        if not is_positive(cost):
+            raise InvalidInput("cost", "must be a positive number, a mapping or a callable", repr(cost))
+        cost = float(cost)
+
+    singles = read.singles if allow_single is None else allow_single
+    if read.matrix is not None:
+        used = ~np.eye(len(read.tasks), dtype=bool) | singles
+        for source, target in np.argwhere(used & ~np.isfinite(read.matrix)):
+            found = f"{read.matrix[source, target]} for {read.tasks[source]!r} on {read.tasks[target]!r}"
+            raise InvalidInput("scores", "must be finite", found)
+    return replace(read, objective=objective, weights=weights, cost=1.0 if cost is None else cost, singles=singles)
+
+
+def _read(scores: Any, complete: Complete, place_unmeasured: bool) -> Scores:
     if complete not in ("pairs", None):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
     if isinstance(scores, Affinity):
@@ -142,13 +206,13 @@ def _from_matrix(matrix: Floats, tasks: tuple[str, ...], place_unmeasured: bool,
         )
     order = sorted(np.flatnonzero(placed), key=tasks.__getitem__)
     matrix = np.array(matrix)[np.ix_(order, order)]
-    completion = complete_pairs(matrix)
-    predicted = 0 if completion is None else completion.predicted.sum()
+    completed, stderr = complete_pairs(matrix)
+    predicted = (np.isnan(matrix) & np.isfinite(completed)).sum()
     return Scores(
         tuple(tasks[i] for i in order),
-        matrix if completion is None else completion.matrix,
+        completed,
         singles=allow_single and not np.isnan(np.diagonal(matrix)).any(),
-        completion=completion,
+        stderr=stderr,
         unmeasured=float(predicted / max(1, len(order) * (len(order) - 1))),
         unplaced=unplaced,
     )
@@ -209,6 +273,50 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
     if missing:
         raise InvalidInput("complete", "requires results for all pairs", f"none for {first_few(missing)}")
     return Scores(scores.tasks, matrix, group_results, singles=scores.singles)
+
+
+def assemble_grouping(
+    scores: Scores,
+    networks: Sequence[tuple[Group, Mapping[str, float]]],
+    budget: int,
+    bound: float,
+    status: Literal["optimal", "feasible"] = "feasible",
+    solver: str = "given",
+    ties: tuple[tuple[Group, ...], ...] = (),
+) -> Grouping:
+    """Returns a grouping with its scores.
+
+    Args:
+        scores: the scores.
+        networks: each network, and the scores that tasks have in it or would have if it were trained on them, too.
+        budget: the number of networks that was requested.
+        bound: a bound on the value. It is moved to the value if rounding put it on the wrong side.
+        status: whether the grouping is proven optimal. Then its value is the bound.
+        solver: the name of the solver.
+        ties: other groupings that are equally good.
+    """
+    per_task = {task: values.get(task, 0.0) for group, values in networks for task in group.serves}
+    per_task = {task: per_task[task] for task in scores.tasks}
+    value = scores.total(per_task)
+    options = {}
+    for task in scores.tasks:
+        in_networks = {group.trains | {task}: values[task] for group, values in networks if task in values}
+        ranked = sorted(in_networks.items(), key=lambda entry: (-scores.sign * entry[1], sorted(entry[0])))
+        options[task] = tuple(NetworkScore(trains, score) for trains, score in ranked)
+    return Grouping(
+        groups=tuple(group for group, _ in networks),
+        value=value,
+        bound=value if status == "optimal" else scores.sign * max(scores.sign * value, scores.sign * bound),
+        status=status,
+        per_task=per_task,
+        budget=budget,
+        objective=scores.objective,
+        solver=solver,
+        ties=ties,
+        options=options,
+        unmeasured=scores.unmeasured,
+        unplaced=scores.unplaced,
+    )
 
 
 def group_name(group: Iterable[Any]) -> str:

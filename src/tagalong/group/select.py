@@ -7,35 +7,57 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from itertools import pairwise, repeat
-from typing import Any, Unpack, overload
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, is_positive_integer
+from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
 
-from .build import build_problem
+from .build import Links, build_problem, to_group
 from .by_budget import GroupingsByBudget
-from .grouping import Group, Grouping, Option
-from .options import Cost, Links, Objective, SelectionOptions, SelectionRequest, SolverName
-from .problem import Floats, Limits, NetworkChoice, SelectionProblem, Solution
-from .scores import Complete, Scores, read_scores
-from .solvers import DEFAULT_SECONDS, solve
-from .stability import Served, stability
+from .grouping import Grouping
+from .problem import Limits, SelectionProblem, Solution
+from .resampling import RESAMPLES_BY_TASKS, assess_stability, resampled_matrices
+from .scores import Complete, Cost, Objective, Scores, assemble_grouping, read_scores
+from .solvers import can_solve_exactly, solve
 
+SolverName = Literal["auto", "exact", "milp", "search"]
+DEFAULT_SECONDS = 10.0  # including the resamples
+MAX_RESAMPLES = 10_000  # all of them are drawn before the first selection
 MAX_BUDGETS = 16  # numbers of networks if no budget is given
-RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
+
+
+class SelectionKeywords(TypedDict, total=False):
+    """The keyword arguments of `select_groups`, for its overloads."""
+
+    objective: Objective
+    allow_single: bool | None
+    max_size: int | None
+    cost: Cost | None
+    max_cost: float | None
+    max_total_cost: float | None
+    must_link: Links
+    cannot_link: Links
+    weights: Mapping[str, float] | None
+    complete: Complete
+    place_unmeasured: bool
+    solver: SolverName
+    time_limit: float | None
+    seed: int
+    resamples: int | None
+    stop: Callable[[], bool] | None
 
 
 @overload
-def select_groups(scores: Any, budget: int, **options: Unpack[SelectionOptions]) -> Grouping: ...
+def select_groups(scores: Any, budget: int, **options: Unpack[SelectionKeywords]) -> Grouping: ...
 
 
 @overload
 def select_groups(
-    scores: Any, budget: Iterable[int] | None = None, **options: Unpack[SelectionOptions]
+    scores: Any, budget: Iterable[int] | None = None, **options: Unpack[SelectionKeywords]
 ) -> GroupingsByBudget: ...
 
 
@@ -101,8 +123,8 @@ def select_groups(
             they are left out with a warning (`Grouping.unplaced`).
         solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
             "auto".
-        time_limit: the time limit in seconds, after which the best grouping found so far is returned. Defaults to 10
-            seconds for "milp" and "search".
+        time_limit: the time limit in seconds for everything, resamples included, after which the best grouping found so
+            far is returned. Defaults to 10 seconds.
         seed: the random seed for the search and the resamples.
         resamples: the number of resamples used to assess how stable the groups are, if `scores` is an affinity with a
             history or standard errors (`Affinity.bootstrap`), or if some pairs were never measured. In each resample,
@@ -125,175 +147,97 @@ def select_groups(
               1  0, 1                  10
               2  2       0              1
     """
-    request = SelectionRequest(
+    task_scores = read_scores(
+        scores,
         objective=objective,
         allow_single=allow_single,
-        max_size=max_size,
         cost=cost,
+        weights=weights,
+        complete=complete,
+        place_unmeasured=place_unmeasured,
+    )
+    tasks = task_scores.tasks
+    if solver not in get_args(SolverName):
+        raise InvalidInput("solver", f"must be one of {', '.join(map(repr, get_args(SolverName)))}", repr(solver))
+    for name, number, minimum in (("max_size", max_size, 1), ("resamples", resamples, 0), ("seed", seed, 0)):
+        if number is not None and not is_integer(number, minimum):
+            raise InvalidInput(name, f"must be an integer of at least {minimum}", repr(number))
+    if resamples is not None and resamples > MAX_RESAMPLES:
+        raise InvalidInput("resamples", f"must be at most {MAX_RESAMPLES}", repr(resamples))
+    for name, limit in (("time_limit", time_limit), ("max_cost", max_cost), ("max_total_cost", max_total_cost)):
+        if limit is not None and not is_positive(limit):
+            raise InvalidInput(name, "must be a positive number", repr(limit))
+        if limit is not None and name != "time_limit" and cost is None and not task_scores.own_costs:
+            raise InvalidInput(name, "requires `cost` unless the networks have their own costs")
+    for name, links in (("must_link", must_link), ("cannot_link", cannot_link)):
+        for link in links:
+            if isinstance(link, str) or len(set(link)) < 2 or not set(link) <= set(tasks):
+                known = ", ".join(map(repr, tasks))
+                raise InvalidInput(name, f"must be sets of two or more of the tasks ({known})", repr(link))
+    budgets = _read_budgets(budget, task_scores)
+
+    limits = Limits(time.monotonic() + (time_limit or DEFAULT_SECONDS), seed, stop=stop)
+    build = partial(
+        build_problem,
+        list_networks=solver == "milp",
+        max_size=max_size,
         max_cost=max_cost,
         max_total_cost=max_total_cost,
         must_link=must_link,
         cannot_link=cannot_link,
-        weights=weights,
-        complete=complete,
-        place_unmeasured=place_unmeasured,
-        solver=solver,
-        time_limit=time_limit,
-        seed=seed,
-        resamples=resamples,
-        stop=stop,
     )
-    task_scores = read_scores(scores, request.complete, request.place_unmeasured)
-    request.check(task_scores)
-    budgets = _read_budgets(budget, task_scores)
-    deadline = time.monotonic() + (request.time_limit or np.inf)
-    limits = Limits(deadline, request.seed, stop=request.stop)
-    problem = build_problem(task_scores, request)
-    used_solver, solutions = solve(problem, budgets, solver, limits)
+    problem = build(task_scores, limits)
+
+    # Resamples need standard errors or unmeasured pairs. A search leaves half of the time to them.
+    affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
+    if affinity is None and not task_scores.unmeasured:
+        resamples = 0
+    elif resamples is None:
+        resamples = next((number for most, number in RESAMPLES_BY_TASKS if len(tasks) <= most), 0)
+    search_limits = limits.share(2) if resamples and not can_solve_exactly(problem) else limits
+
+    used_solver, solutions = solve(problem, budgets, solver, search_limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
-            groupings[k] = _to_grouping(task_scores, request, problem, solution, k, used_solver)
+            groupings[k] = _to_grouping(task_scores, problem, solution, k, used_solver)
         elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
-            limit = "" if request.max_total_cost is None else f" and a `max_total_cost` of {request.max_total_cost:g}"
+            limit_text = "" if max_total_cost is None else f" and a `max_total_cost` of {max_total_cost:g}"
             hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
             expected = "can serve all tasks under these constraints"
-            raise InvalidInput(f"no grouping with a `budget` of {k}{limit}", expected, hint=hint)
+            raise InvalidInput(f"no grouping with a `budget` of {k}{limit_text}", expected, hint=hint)
 
-    affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
-    gains: dict[int, float] = {}
+    signed = {k: task_scores.sign * grouping.value for k, grouping in groupings.items()}
+    gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
     errors: dict[int, float] = {}
-    if affinity is not None or task_scores.completion is not None:
-        groupings, gains, errors = _resample(affinity, task_scores, request, groupings)
-    if not isinstance(budget, Iterable) and budget is not None:
-        return groupings[budgets[0]]
-    if not gains:
-        signed = {k: request.sign * grouping.value for k, grouping in groupings.items()}
-        gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
-    return GroupingsByBudget(groupings, gains, errors)
+    if resamples:
+        matrices = resampled_matrices(task_scores, affinity, resamples, seed)
+        groupings, gains, errors = assess_stability(groupings, gains, task_scores, matrices, build, limits)
+    if isinstance(budget, Iterable) or budget is None:
+        return GroupingsByBudget(groupings, gains, errors)
+    return groupings[budgets[0]]
 
 
 def _read_budgets(budget: Any, scores: Scores) -> list[int]:
     if budget is None:
         return list(range(1, min(len(scores.tasks), MAX_BUDGETS) + 1))
     n = len(scores.tasks) + len(scores.unplaced)
-    several = isinstance(budget, Iterable) and not isinstance(budget, str)
-    budgets = list(budget) if several else [budget]
+    budgets = list(budget) if isinstance(budget, Iterable) and not isinstance(budget, str) else [budget]
     if not budgets or not all(is_positive_integer(networks) and networks <= n for networks in budgets):
         expected = f"must be a number of networks from 1 to {n}, the number of tasks"
         raise InvalidInput("budget", expected, repr(budget), hint="limit costs with `max_total_cost`")
     return sorted({int(networks) for networks in budgets})  # each gain is that over the next smaller number
 
 
-def _to_grouping(
-    scores: Scores, request: SelectionRequest, problem: SelectionProblem, solution: Solution, budget: int, solver: str
-) -> Grouping:
+def _to_grouping(scores: Scores, problem: SelectionProblem, solution: Solution, budget: int, solver: str) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
-    tasks, networks = scores.tasks, problem.networks
-
-    def to_group(choice: NetworkChoice) -> Group:
-        trains = frozenset(tasks[i] for i in choice.trains)
-        cost = request.cost_of(trains)
-        if networks is not None and scores.candidates is not None:
-            cost = float(networks.cost[choice.row])
-        return Group(trains, (tasks[i] for i in choice.serves), cost)
-
-    def score_of(task: str, choice: NetworkChoice, trains: frozenset[str]) -> float:
-        if scores.candidates is not None and networks is not None:
-            return float(scores.candidates[networks.candidates[choice.row]].values.get(task, np.nan))
-        return scores.score_of(task, trains)
-
-    groups = tuple(map(to_group, solution.choices))
-    per_task: dict[str, float] = {}
-    for choice, group in zip(solution.choices, groups, strict=True):
-        per_task |= {task: score_of(task, choice, group.trains) for task in group.serves}
-    per_task = {task: float(np.nan_to_num(per_task[task])) for task in tasks}  # a single task may have no score
-    value = request.total(per_task)
-    bound = value if solution.proven else request.sign * max(request.sign * value, problem.scale * solution.bound)
-
-    # The score that each task has or would have in each network, best first.
-    options: dict[str, tuple[Option, ...]] = {}
-    for task in tasks:
-        scored = {}
-        for choice, group in zip(solution.choices, groups, strict=True):
-            trains = group.trains if scores.candidates is not None else group.trains | {task}
-            scored[trains] = float(score_of(task, choice, trains))
-        finite = [Option(trains, score) for trains, score in scored.items() if np.isfinite(score)]
-        options[task] = tuple(sorted(finite, key=lambda option: (-request.sign * option.score, sorted(option.trains))))
-    return Grouping(
-        groups=groups,
-        value=value,
-        bound=bound,
-        status="optimal" if solution.proven else "feasible",
-        per_task=per_task,
-        budget=budget,
-        objective=request.objective,
-        solver=solver,
-        ties=tuple(tuple(sorted(map(to_group, tie))) for tie in solution.ties),
-        options=options,
-        unmeasured=scores.unmeasured,
-        unplaced=scores.unplaced,
-    )
-
-
-def _resample(
-    affinity: Affinity | None, scores: Scores, request: SelectionRequest, groupings: dict[int, Grouping]
-) -> tuple[dict[int, Grouping], dict[int, float], dict[int, float]]:
-    """Repeats the selection on resampled scores.
-
-    Returns:
-        The groupings with their stability, the gain of each further network, and its standard error.
-    """
-    assert scores.matrix is not None
-    tasks, n, budgets = scores.tasks, len(scores.tasks), list(groupings)
-    number = request.resamples
-    if number is None:
-        number = next((count for most, count in RESAMPLES_BY_TASKS if n <= most), 0)
-    random = np.random.default_rng([1, request.seed])  # independent of the bootstrap
-    matrices: Iterable[Floats] = repeat(scores.matrix, number)
-    if affinity is not None and number:
-        matrices = affinity.only(scores.tasks).bootstrap(number, request.seed)
-    limits = Limits(time.monotonic() + DEFAULT_SECONDS, request.seed, stop=request.stop)
-    quick = replace(limits, deadline=np.inf, kicks=3)  # of each resample; the time for all of them is limited above
-    served: list[list[Served]] = [[] for _ in budgets]
-    resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
-    for matrix in matrices:
-        if limits.should_stop:
-            break
-        # Pairs without values in a resample keep their average. Predictions are drawn from their distribution.
-        matrix = np.where(np.isfinite(matrix), matrix, scores.matrix)
-        if scores.completion is not None:
-            predictions = random.normal(scores.completion.matrix, scores.completion.stderr)
-            matrix = np.where(scores.completion.predicted, predictions, matrix)
-        resampled = replace(scores, matrix=matrix)
-        problem = build_problem(resampled, request)
-        solver = "search" if n > RESAMPLES_BY_TASKS[0][0] and problem.networks is None else "auto"
-        if problem.list_more is not None:
-            quick.deadline = time.monotonic() + 0.5
-        _, solutions = solve(problem, budgets, solver, quick)
-        groups = []
-        for sets, solution in zip(served, solutions, strict=True):
-            choices = () if solution is None else solution.choices
-            groups.append([Group((tasks[i] for i in c.trains), (tasks[i] for i in c.serves)) for c in choices])
-            sets.append(frozenset(group.serves for group in groups[-1]))
-        if len(budgets) > 1:
-            # Groups fit the errors of the scores from which they were chosen. So those chosen with errors in one
-            # direction are scored with the same errors in the opposite direction.
-            mirrored = replace(scores, matrix=2 * scores.matrix - matrix)
-            mirrored_totals.append([_total(mirrored, request, chosen) for chosen in groups])
-            resampled_totals.append([_total(resampled, request, groupings[k].groups) for k in budgets])
-    if served[0]:
-        groupings = {
-            k: replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), sets))
-            for (k, grouping), sets in zip(groupings.items(), served, strict=True)
-        }
-    if len(resampled_totals) < 2:
-        return groupings, {}, {}
-    gains = request.sign * np.diff(np.mean(mirrored_totals, axis=0))
-    errors = np.std(np.diff(resampled_totals, axis=1), axis=0, ddof=1)
-    further = budgets[1:]
-    return groupings, dict(zip(further, gains.tolist(), strict=True)), dict(zip(further, errors.tolist(), strict=True))
-
-
-def _total(scores: Scores, request: SelectionRequest, groups: Iterable[Group]) -> float:
-    return request.total({task: scores.score_of(task, group.trains) for group in groups for task in group.serves})
+    networks = []
+    for choice in solution.choices:
+        group = to_group(scores, problem, choice)
+        values: Mapping[str, float] = {task: scores.score_of(task, group.trains | {task}) for task in scores.tasks}
+        if scores.candidates is not None and problem.networks is not None:
+            values = scores.candidates[problem.networks.candidates[choice.row]].values
+        networks.append((group, {task: float(value) for task, value in values.items() if np.isfinite(value)}))
+    status: Literal["optimal", "feasible"] = "optimal" if solution.proven else "feasible"
+    ties = tuple(tuple(sorted(to_group(scores, problem, choice) for choice in tie)) for tie in solution.ties)
+    return assemble_grouping(scores, networks, budget, problem.scale * solution.bound, status, solver, ties)

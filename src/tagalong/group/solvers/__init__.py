@@ -6,9 +6,7 @@ search over partitions of the tasks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tagalong.errors import InvalidInput
 
@@ -20,8 +18,7 @@ from .exact import solve_exact as solve_exact
 from .milp import solve_milp
 from .search import solve_search as solve_search
 
-DEFAULT_SECONDS = 10.0  # for the solvers whose time grows with the effort, not only with the size
-AUTO_SOLVER_HINT = "`solver='auto'` chooses a suitable one"
+SOLVER_HINT = "`solver='auto'` chooses a suitable one"
 SOLVERS: dict[str, Solver] = {"exact": solve_exact, "milp": solve_milp, "search": solve_search}
 
 
@@ -43,17 +40,14 @@ def solve(
     if solver == "exact" and not can_be_exact:
         size = MAX_PAIRWISE if problem.networks is None else MAX_LISTED
         expected = f"supports at most {size} tasks without `max_total_cost`"
-        raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", AUTO_SOLVER_HINT)
+        raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", SOLVER_HINT)
     if solver == "search" and problem.networks is not None:
         expected = "requires pairwise scores without `cannot_link` or costs per group"
-        raise InvalidInput("`solver='search'`", expected, hint=AUTO_SOLVER_HINT)
-    if solver == "exact" and problem.networks is not None:
-        limits = replace(limits, deadline=float("inf"))  # it takes only seconds
-    elif solver != "exact" and limits.deadline == float("inf"):
-        limits = replace(limits, deadline=time.monotonic() + DEFAULT_SECONDS)
+        raise InvalidInput("`solver='search'`", expected, hint=SOLVER_HINT)
     try:
         return solver, SOLVERS[solver](problem, budgets, limits)
     except TimeoutError:
-        if problem.networks is not None:
+        if solver == "milp":
             raise
-        return "search", solve_search(problem, budgets, limits)
+        solver = "search" if problem.networks is None else "milp"
+        return solver, SOLVERS[solver](problem, budgets, limits)

@@ -74,7 +74,8 @@ class _DynamicProgram:
                 raise TimeoutError
             extended = self.set_values if k == 1 else best_split(self.set_values, self.best[-1])
             self.best.append(np.maximum(self.best[-1], extended))
-            limits.report("exact solver: %d networks", k)
+            value = problem.scale * self.best[-1][-1]
+            limits.report(f"exact solver, {k} networks", value, value)
 
     def _pairwise_values(self, limits: Limits) -> Floats:
         n = self.problem.n

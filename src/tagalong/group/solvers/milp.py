@@ -29,6 +29,7 @@ OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the lar
 UNSERVED_VALUE = -1e6  # far below any score, so that serving all units comes first
 MAX_LISTED_VALUES = 600_000  # networks × tasks; no groups are added to longer lists
 POLL_SECONDS = 0.05  # between calls of `stop`
+GRACE_SECONDS = 0.5  # since HiGHS does not always end on time
 
 
 def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
@@ -38,37 +39,34 @@ def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits
         TimeoutError: If no choice was found in time.
     """
     solutions: list[Solution | None] = []
+    late = False
     for i, budget in enumerate(budgets):
         share = limits.share(len(budgets) - i)
         # A first choice, in case HiGHS finds no better one in time.
         rows = _exchange_networks(problem, budget, [], share)
-        try:
-            solution = _branch_and_cut(problem, budget, share if problem.list_more is None else share.share(2))
-        except TimeoutError:
-            if not _serves_all(problem, rows):
-                raise
-            solution = _to_solution(problem, rows, float(problem.unit_values.max(axis=0).sum()))
-        if solution is not None and problem.value_of(solution.choices) < _value(problem, rows) - TIE_TOLERANCE:
-            solution = _to_solution(problem, rows, solution.bound)
-        if solution is not None and problem.list_more is not None:
-            problem, solution = _add_similar_groups(problem, budget, solution, share)
-        solutions.append(solution)
+        first_value = _value(problem, rows)
+        highs_limits = share if problem.list_more is None else share.share(1.5)
+        highs_rows, bound = _branch_and_cut(problem, budget, first_value, highs_limits)
+        if highs_rows and _value(problem, highs_rows) >= first_value - TIE_TOLERANCE:
+            rows = highs_rows
+        if not _serves_all(problem, rows):
+            late |= bound > -np.inf
+            solutions.append(None)
+            continue
+        if problem.list_more is None:
+            solutions.append(_to_solution(problem, rows, bound))
+            continue
+
+        # Add groups that are similar to the chosen ones, and improve the choice by exchanges.
+        value = -np.inf
+        while not share.should_stop and _value(problem, rows) > value + TIE_TOLERANCE:
+            value = _value(problem, rows)
+            problem = _list_similar_groups(problem, rows)
+            rows = _exchange_networks(problem, budget, rows, share)
+        solutions.append(replace(_to_solution(problem, rows, simple_bound(problem, budget)), proven=False))
+    if late and not any(solutions):
+        raise TimeoutError("no choice of networks was found in time; increase `time_limit`")
     return solutions
-
-
-def _add_similar_groups(
-    problem: SelectionProblem, budget: int, solution: Solution, limits: Limits
-) -> tuple[SelectionProblem, Solution]:
-    """Lists further groups, which are similar to the chosen ones, and improves the choice by exchanges."""
-    rows = [choice.row for choice in solution.choices]
-    while not limits.should_stop:
-        value = _value(problem, rows)
-        problem = _list_similar_groups(problem, rows)
-        rows = _exchange_networks(problem, budget, rows, limits)
-        if _value(problem, rows) <= value + TIE_TOLERANCE:
-            break
-    solution = _to_solution(problem, rows, simple_bound(problem, budget))
-    return problem, replace(solution, proven=False)
 
 
 def _exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], limits: Limits) -> list[int]:
@@ -125,7 +123,7 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
     return replace(problem, networks=Networks(*columns))
 
 
-def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float = np.inf) -> Solution:
+def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float) -> Solution:
     """Returns the solution in which each unit is served by the best of the chosen networks."""
     networks = problem.networks
     assert networks is not None
@@ -140,11 +138,14 @@ def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float = 
     return Solution(tuple(choices), bound, bound - value <= TIE_TOLERANCE)
 
 
-def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
+def _branch_and_cut(
+    problem: SelectionProblem, budget: int, first_value: float, limits: Limits
+) -> tuple[list[int], float]:
+    """Returns the rows of the best networks found in time, if any, and a bound, which is −inf if there are none."""
     networks = problem.networks
     assert networks is not None
     if not len(networks.cost):
-        return None
+        return [], -np.inf
     # Variables: whether each network is chosen, and whether it serves a unit, for each unit that it can serve.
     unit_values = problem.unit_values
     rows, units = np.nonzero(np.isfinite(unit_values))
@@ -166,9 +167,6 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
         LinearConstraint(once, 1, 1),
         LinearConstraint(chosen, -np.inf, 0),
     ]
-    options: dict[str, float] = {"mip_rel_gap": 0.0}
-    if np.isfinite(limits.deadline):
-        options["time_limit"] = max(limits.seconds_left, 0.01)
     # HiGHS cannot be interrupted, so it runs in a thread, which is abandoned if the solver must stop. Python waits for
     # the threads of an executor when it exits; ending the process within HiGHS would abort it.
     executor = ThreadPoolExecutor(1)
@@ -178,20 +176,21 @@ def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> S
         constraints=constraints,
         integrality=np.ones(len(objective)),
         bounds=Bounds(0, 1),
-        options=options,
+        options={"mip_rel_gap": 0.0, "time_limit": max(limits.seconds_left, 0.01)},
     )
     executor.shutdown(wait=False)
+    bound = float(unit_values.max(axis=0).sum())  # with every unit in its best network
     while not pending.done():
-        if limits.stop is not None and limits.stop():
-            raise TimeoutError("stopped before any grouping was found")
-        limits.report("integer program: still searching")
+        if limits.seconds_left < -GRACE_SECONDS or (limits.stop is not None and limits.stop()):
+            return [], bound
+        known = problem.scale * first_value if first_value > UNSERVED_VALUE / 2 else np.nan
+        limits.report(f"integer program, {budget} networks", known, problem.scale * bound)
         wait([pending], POLL_SECONDS)
     result = pending.result()
     if result.status == 2:
-        return None
-    if result.x is None:
-        raise TimeoutError("`time_limit` was too short to find any choice of networks; increase it")
-    bound = float(unit_values.max(axis=0).sum())  # with every unit in its best network
+        return [], -np.inf
     if result.mip_dual_bound is not None:
         bound = min(bound, -result.mip_dual_bound / OBJECTIVE_SCALE + TIE_TOLERANCE / 2)
-    return _to_solution(problem, np.unique(rows[result.x[count:] > 0.5]).tolist(), bound)
+    if result.x is None:
+        return [], bound
+    return np.unique(rows[result.x[count:] > 0.5]).tolist(), bound

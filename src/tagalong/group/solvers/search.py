@@ -45,18 +45,20 @@ class _PartitionSearch:
         best = self._move_units(self._average_linkage(), random, limits)
         if self.problem.max_size < self.problem.n:
             best = self._better(best, self._move_units(self._pack_units(), random, limits))
+        bound = simple_bound(self.problem, self.budget)
         kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.budget + 2) * self.problem.n)))
         for kick in range(kicks):
             if limits.should_stop:
                 break
             start = self._kick(best, random, everything=kick % 10 == 9)
             best = self._better(best, self._move_units(start, random, limits))
-            limits.report("local search for %d networks: %d of %d restarts", self.budget, kick + 1, kicks)
+            value = self.problem.scale * self._total_value(best)
+            limits.report(f"local search, {self.budget} networks", value, self.problem.scale * bound)
         if self._total_value(best) < -SIZE_PENALTY / 2:
             return None
         choices = self._choices(best)
         value = self.problem.value_of(choices)
-        bound = max(simple_bound(self.problem, self.budget), value)
+        bound = max(bound, value)
         return Solution(choices, bound, bound - value <= TIE_TOLERANCE)
 
     def _better(self, best: Ints, other: Ints) -> Ints:

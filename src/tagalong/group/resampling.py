@@ -1,0 +1,98 @@
+"""Repeats a selection on scores that could have been measured instead: are the groups stable, and their gains real?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import repeat
+
+import numpy as np
+
+from tagalong.affinity import Affinity
+
+from .build import to_group
+from .grouping import Group, Grouping
+from .problem import Floats, Limits, SelectionProblem
+from .scores import Scores
+from .solvers import solve
+from .stability import Served, stability
+
+RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
+MAX_EXACT_TASKS = 12  # with more tasks, resamples use the local search
+SECONDS_PER_POOL = 0.5  # for a resample of which only promising groups are considered
+
+
+def resampled_matrices(scores: Scores, affinity: Affinity | None, number: int, seed: int) -> Iterator[Floats]:
+    """Yields scores that could have been measured. Predictions are drawn from their distribution."""
+    assert scores.matrix is not None
+    assert scores.stderr is not None
+    random = np.random.default_rng([1, seed])  # independent of the bootstrap
+    matrices: Iterable[Floats] = repeat(scores.matrix, number)
+    if affinity is not None:
+        matrices = affinity.only(scores.tasks).bootstrap(number, seed)
+    for matrix in matrices:
+        matrix = np.where(np.isfinite(matrix), matrix, scores.matrix)  # pairs without values keep their average
+        if scores.unmeasured:
+            matrix = np.where(scores.stderr > 0, random.normal(scores.matrix, scores.stderr), matrix)
+        yield matrix
+
+
+def assess_stability(
+    groupings: dict[int, Grouping],
+    gains: dict[int, float],
+    scores: Scores,
+    matrices: Iterable[Floats],
+    build: Callable[[Scores, Limits], SelectionProblem],
+    limits: Limits,
+) -> tuple[dict[int, Grouping], dict[int, float], dict[int, float]]:
+    """Repeats a selection on resampled scores, until the time is up.
+
+    Returns:
+        The groupings with their stability, the gain of each further network, and its standard error.
+    """
+    assert scores.matrix is not None
+    budgets = list(groupings)
+    served: list[list[Served]] = []  # [resamples, budgets]
+    resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
+    for matrix in matrices:
+        resampled, quick = replace(scores, matrix=matrix), replace(limits, kicks=3, reported=np.inf)
+        problem = build(resampled, quick)
+        if problem.list_more is not None:
+            quick.deadline = min(limits.deadline, time.monotonic() + SECONDS_PER_POOL)
+        many = len(scores.tasks) > MAX_EXACT_TASKS and problem.networks is None
+        try:
+            _, solutions = solve(problem, budgets, "search" if many else "auto", quick)
+        except TimeoutError:
+            break
+        if limits.should_stop:
+            break
+
+        # Groups fit the errors of the scores from which they were chosen. So those chosen with errors in one direction
+        # are scored with the same errors in the opposite direction.
+        mirrored = replace(scores, matrix=2 * scores.matrix - matrix)
+        choices = [() if solution is None else solution.choices for solution in solutions]
+        groups = [[to_group(resampled, problem, choice) for choice in chosen] for chosen in choices]
+        served.append([frozenset(group.serves for group in chosen) for chosen in groups])
+        mirrored_totals.append([_total(mirrored, chosen) for chosen in groups])
+        resampled_totals.append([_total(resampled, groupings[k].groups) for k in budgets])
+        limits.report(f"stability of the groups: {len(served)} resamples")
+
+    if served:
+        for (k, grouping), sets in zip(groupings.items(), zip(*served, strict=True), strict=True):
+            chosen_sets = frozenset(group.serves for group in grouping.groups)
+            groupings = groupings | {k: replace(grouping, resampled=stability(chosen_sets, sets))}
+    if len(served) < 2:
+        return groupings, gains, {}
+    corrected = scores.sign * np.diff(np.mean(mirrored_totals, axis=0))
+    errors = np.std(np.diff(resampled_totals, axis=1), axis=0, ddof=1)
+    further = budgets[1:]
+    return (
+        groupings,
+        dict(zip(further, corrected.tolist(), strict=True)),
+        dict(zip(further, errors.tolist(), strict=True)),
+    )
+
+
+def _total(scores: Scores, groups: Iterable[Group]) -> float:
+    return scores.total({task: scores.score_of(task, group.trains) for group in groups for task in group.serves})
