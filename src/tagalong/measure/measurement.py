@@ -27,7 +27,7 @@ from .distributed import Replicas, agree_on_losses, raise_on_all_ranks
 from .estimators import Observed
 from .gradients import GradientSum, TaskGradients
 from .history import HostCopy, Reading
-from .observation import SourceSteps, inner_products
+from .observation import SourceSteps, first_order
 from .problems import (
     NO_SHARED_PARAMETER,
     NO_TASK_HAS_A_LOSS,
@@ -115,17 +115,11 @@ def measure_step(
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
-    observed, source_rows = Observed(target_losses.mean[columns]), None
+    observed = Observed(target_losses.mean[columns])
     if setup.uses_gradients:
-        # Over ranks, n² slopes are summed instead of n held-out gradients, which only cosines need.
-        local = held_out is not None and not replicas.alone and setup.needs <= {"after", "slopes"}
-        quantities, source_rows = inner_products(
-            source_steps, targets, target_gradients, present, setup.needs,
-            memory=setup.gradient_memory, local=local, device=observed.before.device,
-        )  # fmt: skip
+        device = observed.before.device
+        quantities = first_order(source_steps, targets, target_gradients, present, setup.needs, device)
         observed = Observed(observed.before, **quantities)
-        if local and observed.slopes is not None:
-            observed.slopes = replicas.sum([observed.slopes])[0]
     if "after" in setup.needs:
         share = target_losses.share[columns]
 
@@ -133,7 +127,7 @@ def measure_step(
             values = target_closure.replay(targets).stacked(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
-        observed.after = replicas.sum([source_steps.losses_after(replay, source_rows)])[0]
+        observed.after = replicas.sum([source_steps.losses_after(replay)])[0]
     if replicas.alone and not any(gradients.touched.values()):
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if verify:

@@ -88,8 +88,6 @@ class AffinityMeter:
         tasks: All task names, in case a batch lacks some tasks. By default, these are the tasks of the first measured
             call.
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
-        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
-            in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
             reaches outside modules, so that they can be restored. Closures that change others are rejected if it can be
             seen.
@@ -127,7 +125,6 @@ class AffinityMeter:
         process_group: Any | Literal["auto"] | None = "auto",
         tasks: Sequence[str] | None = None,
         max_overhead: float = 0.1,
-        gradient_memory: float = 4 * 2**30,
         state_memory: float = STATE_MEMORY,
         sketch_dimension: int = 1021,
         seed: int = 0,
@@ -149,7 +146,6 @@ class AffinityMeter:
             weights=weights,
             scaler=scaler,
             process_group=process_group,
-            gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
         self._unused_schedule = as_schedule(every, max_overhead)
