@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -83,6 +83,14 @@ class GroupedMultiTask(BaseEstimator):
         inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", ensure_min_samples=MIN_ROWS)
         labels, flat = _label_columns(y, self._numeric)
         check_consistent_length(inputs, *labels.values())
+        if sample_weight is not None:
+            sample_weight = column_or_1d(sample_weight, dtype=np.float64)
+            check_consistent_length(inputs, sample_weight)
+            used = sample_weight != 0  # so that every class and every part of the split has rows that count
+            if not used.any():
+                raise ValueError("sample_weight must not be zero for all rows")
+            inputs, sample_weight = inputs[used], sample_weight[used]
+            labels = {name: column[used] for name, column in labels.items()}
         tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))

@@ -84,9 +84,9 @@ def fields_from_arrays(
 
 def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (rows,) or not (np.isfinite(weights) & (weights >= 0)).all():
-        expected = f"must have {rows} finite numbers that are not negative, one per row"
-        raise InvalidInput("sample_weight", expected, f"shape {list(weights.shape)}")
+    if weights.shape != (rows,) or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        expected = f"must have one finite weight for each of {rows} rows, none negative and not all zero"
+        raise InvalidInput("sample_weight", expected, f"weights of shape {list(weights.shape)}")
     return weights
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,8 @@ def score_outputs(
         4.0
     """
     one_network = outputs.unsqueeze(0)
-    (score,) = scores_of_outputs(task, one_network, targets, scale, [weights])
+    rows = _row_losses(task, one_network, targets)
+    (score,) = _make_scores(task, rows, (one_network, targets), scale, [weights], np.float64)
     return score
 
 
@@ -102,6 +104,7 @@ def _make_scores(
     outputs_and_targets: tuple[Tensor, Tensor] | None,
     scale: tuple[float, float] | None,
     weights: Sequence[Tensor | None],
+    dtype: type[np.floating[Any]] = np.float32,
 ) -> list[Score]:
     """Returns the score of each network, given losses [networks, rows], and outputs unless the error is the loss."""
     by_network = None  # [networks, rows]
@@ -112,7 +115,7 @@ def _make_scores(
     errors = losses
     if outputs_and_targets is not None:
         errors = _errors(task, *outputs_and_targets, scale, losses, by_network)
-    return [Score(*values) for values in zip(losses, errors, rows.astype(np.float32), strict=True)]
+    return [Score(*values) for values in zip(losses, errors, rows.astype(dtype), strict=True)]
 
 
 def _weighted_losses(rows: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
