@@ -13,7 +13,6 @@ from image_networks import MultiTaskNetwork
 from tagalong import AffinityMeter
 
 LR, MOMENTUM = 5e-4, 0.9
-BLOCKS = 4
 PLAIN, GRAPH_KEPT, USUAL = "plain step", "plain step, graph kept", "usual loop"
 Batch = tuple[Tensor, Tensor]
 Closure = Callable[[], dict[str, Tensor]]
@@ -57,10 +56,6 @@ class TrainingSetup:
     @property
     def shared(self) -> list[nn.Parameter]:
         return list(self.network.encoder.parameters())
-
-    @property
-    def shared_bytes(self) -> int:
-        return sum(parameter.nbytes for parameter in self.shared)
 
     def plain_step(self, *, retain_graph: bool = False) -> None:
         """Runs the forward pass, sums the losses, and runs the backward pass and the optimizer step."""
@@ -120,7 +115,3 @@ def make_contenders(kind: str, n: int, batches: Sequence[Batch]) -> Iterator[Con
     gradient = (1 + 2 * n) / 3
     step = setup().metered_step(estimator="gradient")
     yield Contender("gradient", step, gradient, time_target=True, rival=True, copies=n)
-    blocks = setup()
-    step = blocks.metered_step(estimator="gradient", gradient_memory=n * blocks.shared_bytes / BLOCKS)
-    # The gradients of one block, and the copy that autograd returns before they are packed.
-    yield Contender("gradient, in blocks", step, gradient, copies=n / BLOCKS + 1)

@@ -226,7 +226,6 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
         for case in ("plain", "held out")
         for form in ("one closure per task", "measure only", "losses and more", "pairs", "meter.backward")
     },
-    "gradients in blocks": ("plain", {"gradient_memory": 100.0}),
     "resumed": ("plain", {"resumed_at": 9}),
     "scaler": ("plain", {"scaler": torch.amp.GradScaler("cpu", init_scale=1024.0)}),
 }

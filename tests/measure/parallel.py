@@ -22,7 +22,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
 ROWS = {1: [slice(0, 18)], 2: [slice(0, 5), slice(5, 18)], 3: [slice(0, 5), slice(5, 13), slice(13, 18)]}
-BLOCKS = 500.0  # bytes: less than one gradient
 
 
 @dataclass

@@ -52,7 +52,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lookahead": {},
     "gradient": {"estimator": "gradient"},
     "both": {"estimator": ["lookahead", "gradient"]},
-    "blocks": {"estimator": "gradient", "gradient_memory": 200},
     "round robin": {"every": RoundRobin(1)},
     "not measured": {"every": 1000},
     "weights": {"weights": {"a": 0.5, "b": 2.0, "c": 1.5}},

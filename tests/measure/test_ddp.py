@@ -18,13 +18,7 @@ from tagalong import AffinityMeter
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 CLOSE = {"rtol": 1e-6, "atol": 1e-12}
-MESSAGES: dict[str, dict[str, Any]] = {
-    "lookahead": {},
-    "gradient": {},
-    "cosine": {},
-    "gradient, held out": {},
-    "gradient in blocks": {"gradient_memory": parallel.BLOCKS},
-}
+MESSAGES = ("lookahead", "gradient", "cosine", "gradient, held out")
 
 
 def meter_of(model: DistributedDataParallel, **options: Any) -> AffinityMeter:
@@ -95,7 +89,6 @@ def error_of(case: Callable[..., None], rank: int) -> str:
 
 def measure(rank: int, world: int) -> dict[str, Any]:
     found: dict[str, Any] = {name: parallel.affinities(rank, world, name) for name in parallel.OPTIMIZERS}
-    found["in blocks"] = parallel.affinities(rank, world, "momentum", gradient_memory=parallel.BLOCKS)
     return found | {situation.__name__: situation(rank, world) for situation in parallel.SITUATIONS}
 
 
@@ -105,8 +98,8 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     if world > 2:
         return found
     found["trained"] = parallel.training_gradient(rank, world)
-    for name, options in MESSAGES.items():
-        found[f"sent for {name}"] = parallel.messages(rank, world, name.removesuffix(" in blocks"), **options)
+    for name in MESSAGES:
+        found[f"sent for {name}"] = parallel.messages(rank, world, name)
     for way in parallel.WRAPPERS:
         found[way] = [parallel.trace(rank, way, metered=metered) for metered in (False, True)]
     for name, way in streaming.WAYS.items():
@@ -147,12 +140,6 @@ def test_ranks_through_the_wrapped_model_equal_one_process(
             np.testing.assert_array_equal(found[optimizer][name], ranks[0][optimizer][name])
 
 
-def test_blocks_of_parameters_change_nothing(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        for name, expected in found["momentum"].items():
-            np.testing.assert_allclose(found["in blocks"][name], expected, **CLOSE)
-
-
 @pytest.mark.parametrize("situation", [situation.__name__ for situation in parallel.SITUATIONS])
 def test_ranks_equal_one_process_in(ranks: list[dict[str, Any]], alone: dict[str, Any], situation: str) -> None:
     for found in ranks:
@@ -164,21 +151,20 @@ def test_the_training_gradient_is_always_that_of_the_wrapper(two_ranks: list[dic
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_communication_is_n_gradients_and_a_few_numbers_at_measured_calls_only(
+def test_communication_is_gradients_and_a_few_numbers_at_measured_calls_only(
     two_ranks: list[dict[str, Any]], name: str
 ) -> None:
-    n = len(TASKS)
+    n, closures = len(TASKS), 1 + ("held out" in name)
     for found in two_ranks:
         calls, size = found[f"sent for {name}"]
         assert calls[1::2] == [[], []]
         for agreed, *rest in calls[0::2]:
-            assert agreed == 2 * n * (1 + ("held out" in name)) + 3  # losses, weights, problems, calls
-            numbers = [m for m in rest if m == n * n]
-            others = [m for m in rest if m != n * n]
-            flags = sum(others) - n * size  # which of the four parameters each task uses, once per block
-            assert flags == 4 * n or ("blocks" in name and flags % (4 * n) == 0)
-            assert len(numbers) == ("lookahead" in name or "held out" in name)
-            assert len(others) <= 2 * n or "blocks" in name
+            assert agreed == 2 * n * closures + 3  # losses, weights, problems, calls
+            losses_after = [m for m in rest if m == n * n]
+            gradients = [m for m in rest if m != n * n]
+            # with flags that tell which of the four parameters a task uses
+            assert gradients == [size + 4] * n * closures
+            assert len(losses_after) == ("lookahead" in name)
 
 
 @pytest.mark.parametrize("way", parallel.WRAPPERS)
@@ -187,8 +173,8 @@ def test_weights_buffers_and_random_state_of_every_rank_are_those_without_a_mete
 ) -> None:
     for found in two_ranks:
         (plain, _), (metered, measured) = found[way]
-        # A static graph is learned in the first two steps, so its first measurement comes at the third.
-        assert measured == 3 + (way != "static")
+        # A static graph is still learned at the first two calls that are due.
+        assert measured == (2 if way == "static" else 4)
         assert plain.keys() == metered.keys()
         assert [name for name, value in plain.items() if not torch.equal(value, metered[name])] == []
 

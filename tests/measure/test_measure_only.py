@@ -1,4 +1,4 @@
-"""Measurements in loops that cannot be edited, and what is sent to loggers."""
+"""Measurements in loops that cannot be edited, and of the last step alone."""
 
 import pickle
 from collections.abc import Callable, Iterable
@@ -142,36 +142,14 @@ def test_the_forward_pass_of_measure_only_counts_as_overhead(monkeypatch: pytest
     assert budgeted.affinity().steps.tolist() == [0, 10, 20, 30, 40, 50]  # a second of measuring per ten of training
 
 
-class Run:
-    """Has the `log` method of wandb's runs."""
-
-    def __init__(self) -> None:
-        self.received: list[tuple[int, dict[str, float]]] = []
-
-    def log(self, data: dict[str, float], step: int) -> None:
-        self.received.append((step, data))
-
-
-def test_loggers_receive_every_measured_step_at_once_and_change_nothing() -> None:
-    run, names = Run(), ["lookahead", "cosine"]
+def test_the_latest_step_is_the_last_of_the_history() -> None:
+    names = ["lookahead", "cosine"]
     model, closure = regression(dropout=0.3)
-    logged, silent = (AffinityMeter(model.encoder, lr=0.1, every=5, estimator=names, **o) for o in ({"log": run}, {}))
-    for step in range(20):
-        for meter in (logged, silent):
-            torch.manual_seed(step)
-            meter(closure)
-        assert len(run.received) == step // 5 + 1
-    assert [step for step, _ in run.received] == [0, 5, 10, 15]
+    meter = AffinityMeter(model.encoder, lr=0.1, every=5, estimator=names)
+    for _ in range(20):
+        meter(closure)
     for name in names:
-        history = logged.affinity(name).history
-        np.testing.assert_array_equal(history, silent.affinity(name).history)
-        for (_, metrics), values in zip(run.received, history, strict=True):
-            assert len(metrics) == 12
-            assert metrics[f"{name} onto b/a"] == values[0, 1]
-        latest = logged.latest(name)
+        latest, history = meter.latest(name), meter.affinity(name).history
         np.testing.assert_array_equal(latest.mean, history[-1])
         assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [15])
         assert latest.metrics()[f"{name} onto c/a"] == history[-1, 0, 2]
-    by_function = AffinityMeter(model.encoder, lr=0.1, log=run.log)
-    by_function(closure)
-    assert len(run.received) == 5

@@ -174,7 +174,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "own optimizer": {"kind": "own adamw"},
     "sgd step": {"update": "sgd", "kind": "adamw"},
     "sgd step of its own": {"update": "sgd", "lr": 0.1},
-    "gradients in blocks": {"gradient_memory": 64.0, "kind": "adamw"},
     "round robin": {"every": RoundRobin(every=2)},
     "round robin, lookahead": {"every": RoundRobin(every=2), "estimator": "lookahead", "kind": "adamw"},
     "accumulation": {"loop": {"accumulate": 4}, "every": 2, "kind": "adamw"},

@@ -116,10 +116,10 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 
 @slow
-@given(situations(), st.just({}) | st.fixed_dictionaries({"gradient_memory": st.integers(1, 400)}))
-def test_all_estimators_equal_the_slow_obvious_implementation(situation: Situation, options: dict[str, int]) -> None:
+@given(situations())
+def test_all_estimators_equal_the_slow_obvious_implementation(situation: Situation) -> None:
     expected = slow_affinities(situation)
-    assert_equal(measure(situation, **options), expected)
+    assert_equal(measure(situation), expected)
 
 
 @slow

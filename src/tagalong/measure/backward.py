@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .closure import TaskLosses, loss_graph, raise_closure_problems
+from .closure import LossGraph, TaskLosses, raise_closure_problems
 from .gradients import GradientSum
 from .setup import Setup, check_weights
 
@@ -69,7 +69,7 @@ class TrainingGradient:
         if capture is not None:
             # One backward pass for the heads, as for all leaves except the shared parameters.
             shared = {id(p) for p in parameters}
-            heads = [leaf for key, leaf in loss_graph(measured.values()).leaves.items() if key not in shared]
+            heads = [leaf for key, leaf in LossGraph(measured.values()).leaves.items() if key not in shared]
             if heads:
                 seeds = [(torch.ones_like(x) * weights[t] * scale).detach().to(x) for t, x in measured.items()]
                 torch.autograd.backward(list(measured.values()), seeds, inputs=heads, retain_graph=bool(terms))
@@ -78,6 +78,3 @@ class TrainingGradient:
             (torch.stack([term.reshape(()) for term in terms]).sum() * scale).backward()
         self.wanted = True
         self.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled

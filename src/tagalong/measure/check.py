@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from tagalong.rendering import TextTable
 
 from .closure import ReplayableClosure, TaskLosses
-from .gradients import gradient_bytes
+from .gradients import row_dtype
 from .history import MeterHistory
 from .objects import MAX_OBJECTS
 from .schedules import Schedule, Stopwatch
 from .setup import Setup
+from .task_closures import LazyLosses
 
 SIMULATED_CALLS = 1000  # to find out how often a schedule measures
 
@@ -32,8 +33,8 @@ class Check:
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
         unconnected: Pairs of tasks that do not share any parameters.
         notes: Notes about frozen, tied or untrained parameters, and about what makes affinities less useful.
-        memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
-            forward pass.
+        memory: About how many extra bytes a measured step needs, without the activations of one forward pass and the
+            copy of an optimizer for which there is no formula.
         ratio: The duration of a measurement divided by that of a plain step. With one closure per task, a plain step
             trains on one task.
         overhead: The expected number of seconds spent measuring per second of plain training.
@@ -61,10 +62,15 @@ class Check:
         return "\n".join(lines)
 
 
-def plain_step_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
-    """Returns the duration of a forward and a backward pass."""
+def plain_step_seconds(setup: Setup, closure: Callable[[], Any] | LazyLosses) -> float:
+    """Returns the duration of a forward and a backward pass, for one task if tasks have closures of their own."""
     watch = Stopwatch(setup.parameters[0].device)
-    losses = list(TaskLosses.read(closure()).by_task.values())
+    if isinstance(closure, LazyLosses):
+        task = next(iter(closure))
+        returned = {task: closure.compute(task)}
+    else:
+        returned = closure()
+    losses = list(TaskLosses.read(returned).by_task.values())
     if losses:  # a rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)
@@ -129,12 +135,9 @@ def summarize(
         )
 
     # Saved values if parameters move, one gradient, and the training gradient if `meter.backward` is used.
-    size = sum(p.nbytes for p in parameters)
-    memory = (3 if "after" in setup.needs else 2) * size
-    memory += setup.step_rules(parameters).state_bytes + 2 * closure.state.copied
+    memory = (3 if "after" in setup.needs else 2) * sum(p.nbytes for p in parameters) + 2 * closure.state.copied
     if setup.uses_gradients:
-        memory += min(gradient_bytes(parameters, kept_gradients), int(setup.gradient_memory))
-        memory += gradient_bytes(parameters, 1)
+        memory += (kept_gradients + 1) * sum(p.numel() for p in parameters) * row_dtype(parameters).itemsize
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
         tasks,

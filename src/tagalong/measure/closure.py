@@ -47,20 +47,22 @@ class ReplayableClosure:
         closure: The user's closure.
         setup: The meter's settings.
         replayer: The replayer that runs the closure.
-        held_out: Whether this is the closure that computes the held-out losses.
-        verify: Whether to detect writes to parameters, which cannot be undone.
+        verify: Whether to run all checks on the closure, not only those that cost nothing.
         wrapper: The data-parallel wrapper, if any.
+        held_out: Whether this is the closure that computes the held-out losses.
+        needed: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
         functions: The user's functions that the closure calls; by default, the closure itself.
 
     Attributes:
         held_out: Whether this is the closure that computes the held-out losses.
+        verify: Whether to run all checks on it.
         what: The name of the closure in messages.
         returned: The return value of the closure, unchanged.
         losses: The losses in the return value.
         changed: What the closure changed and cannot be restored.
         state: The state of what the closure reaches.
         start_nr: Autograd's sequence number just before the first run.
-        graphs: The graph of each task's loss, if tasks have closures of their own and these are verified.
+        graphs: The graph of each task's loss, if the closure is verified.
     """
 
     returned: Any
@@ -73,12 +75,13 @@ class ReplayableClosure:
         setup: Setup,
         replayer: Replayer,
         *,
-        held_out: bool = False,
         verify: bool,
         wrapper: nn.Module | None = None,
+        held_out: bool = False,
+        needed: Sequence[str] = (),
         functions: Sequence[Callable[..., Any]] | None = None,
     ) -> None:
-        self._closure, self._replayer, self.held_out = closure, replayer, held_out
+        self._closure, self._replayer, self.held_out, self.verify = closure, replayer, held_out, verify
         self.what = "held-out closure" if held_out else "closure"
         self.graphs: dict[str, LossGraph] = {}
         # Held-out losses that are not differentiated need no graph.
@@ -109,13 +112,11 @@ class ReplayableClosure:
                 watch.start()
         self.changed = self.state.save_end()
         self.losses = TaskLosses.read(self.returned)
+        if self.verify and not self.graphs:
+            self.graphs = {task: LossGraph([loss], self.start_nr) for task, loss in self.losses.by_task.items()}
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
-        """Runs the closure again, starting from the same random state, buffers and modes as the first time.
-
-        Args:
-            tasks: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
-        """
+        """Runs the closure again for some tasks, from the same random state, buffers and modes as the first time."""
         return TaskLosses.read(self._rerun())
 
     def _rerun(self) -> Any:
@@ -137,14 +138,11 @@ class ReplayableClosure:
         self.restore_end()
         return self.losses.by_task[task]
 
-    def loss_graph(self) -> LossGraph:
-        return loss_graph(self.losses.by_task.values(), self.start_nr)
-
 
 def _autograd_sequence_nr() -> int:
     with torch.enable_grad():
-        node = (torch.zeros((), requires_grad=True) * 1).grad_fn
-    return 0 if node is None else int(node._sequence_nr())  # inference mode creates no node
+        node: Any = torch.zeros((), requires_grad=True).clone().grad_fn
+    return int(node._sequence_nr())
 
 
 @dataclass
@@ -208,9 +206,12 @@ def _loss_problem(task: Any, loss: Any, weight: Any) -> str | None:
     )
 
 
-@dataclass
 class LossGraph:
     """What the autograd graph of some losses contains.
+
+    Args:
+        losses: The losses, from which the graph is followed back to its leaves.
+        start_nr: Autograd's sequence number when the closure started.
 
     Attributes:
         leaves: The leaf tensors, by id.
@@ -218,34 +219,14 @@ class LossGraph:
         operations: The names of the nodes.
     """
 
-    leaves: dict[int, Tensor] = field(default_factory=dict)
-    earlier: dict[int, Tensor] = field(default_factory=dict)
-    operations: set[str] = field(default_factory=set)
-
-    def update(self, other: LossGraph) -> None:
-        self.leaves.update(other.leaves)
-        self.earlier.update(other.earlier)
-        self.operations |= other.operations
-
-    def has(self, operation: str) -> bool:
-        return any(name.startswith(operation) for name in self.operations)
-
-
-def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
-    """Walks the graph of `losses` back to its leaves.
-
-    Args:
-        losses: The losses to start from.
-        start_nr: The sequence number at which the closure started.
-    """
-    leaves, nodes = _walk_graph(loss.grad_fn for loss in losses)
-    graph = LossGraph(leaves, operations={node.name() for node in nodes})
-    earlier, older = _walk_graph(node for node in nodes if node._sequence_nr() < start_nr)
-    # A node is created after the nodes it leads to. If it leads to newer ones, it was numbered by another thread (such
-    # as the backward thread of a GPU), and the numbers cannot be compared.
-    if all(node._sequence_nr() < start_nr for node in older):
-        graph.earlier = earlier
-    return graph
+    def __init__(self, losses: Iterable[Tensor] = (), start_nr: int = 0) -> None:
+        self.leaves, nodes = _walk_graph(loss.grad_fn for loss in losses)
+        self.operations = {node.name() for node in nodes}
+        self.earlier, older = _walk_graph(node for node in nodes if node._sequence_nr() < start_nr)
+        # A node is created after the nodes it leads to. If it leads to newer ones, it was numbered by another thread
+        # (such as the backward thread of a GPU), and the numbers cannot be compared.
+        if any(node._sequence_nr() >= start_nr for node in older):
+            self.earlier = {}
 
 
 def _walk_graph(start: Iterable[Node | None]) -> tuple[dict[int, Tensor], set[Node]]:

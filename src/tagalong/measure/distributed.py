@@ -65,29 +65,17 @@ class Replicas:
         return items
 
 
-class WrapperFinder:
-    """Finds the DDP wrapper of the shared parameters and caches it, since the search is slow.
-
-    Attributes:
-        found: The wrapper, or None if there is no wrapper or there is only one rank.
-    """
-
-    found: DistributedDataParallel | None = None
-
-    def search(self, models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> None:
-        self.found = None
-        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-            return
-        shared = {id(p) for p in parameters}
-        # PyTorch keeps no list of wrappers, and closures may call the wrapped module directly, as in Lightning.
-        living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
-        for module in chain(models, living):
-            if isinstance(module, DistributedDataParallel) and any(id(p) in shared for p in module.parameters()):
-                self.found = module
-                return
-
-    def __getstate__(self) -> dict[str, None]:
-        return {"found": None}  # a copy belongs to another wrapper
+def find_wrapper(models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
+    """Returns the DDP wrapper of the shared parameters, or None if there is none or only one rank."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    shared = {id(p) for p in parameters}
+    # PyTorch keeps no list of wrappers, and closures may call the wrapped module directly, as in Lightning.
+    living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
+    for module in chain(models, living):
+        if isinstance(module, DistributedDataParallel) and any(id(p) in shared for p in module.parameters()):
+            return module
+    return None
 
 
 def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:

@@ -1,4 +1,4 @@
-"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit in memory."""
+"""Gradients of individual tasks with respect to the shared parameters."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ class TaskGradients:
         self.touched: dict[str, set[int]] = {}
         self.finite: list[Tensor] = []
 
-    def gradient(
-        self, task: str, *, weighted: bool, only: Sequence[int] | None = None, local: bool = False
-    ) -> Gradient:
+    def gradient(self, task: str, *, weighted: bool) -> Gradient:
         """Returns the dense gradient of a task's loss, with None for parameters that the task does not use.
 
         The tensors have the same memory layout as the parameters. Do not modify the tensors, since they may belong to
@@ -77,83 +75,63 @@ class TaskGradients:
         Args:
             task: The task.
             weighted: Whether to multiply the loss by its weight.
-            only: Indices of the shared parameters to differentiate with respect to; all by default.
-            local: Whether to return only this rank's contribution to the gradient.
         """
-        indices = range(len(self.parameters)) if only is None else only
-        leaves = [self.parameters[i] for i in indices]
         weight = self.weights.get(task, 1.0)
-        raw = self._differentiate(task, weight if weighted else 1.0, leaves)
-        if self._capture is not None and only is None and task not in self._capture.tasks:
-            self._capture.add(task, leaves, raw, (1.0 if weighted else weight) / self._scale)
+        raw = self._differentiate(task, weight if weighted else 1.0)
+        if self._capture is not None and task not in self._capture.tasks:
+            self._capture.add(task, self.parameters, raw, (1.0 if weighted else weight) / self._scale)
 
-        gradient = [None if g is None else like_parameter(g, p) for g, p in zip(raw, leaves, strict=True)]
+        gradient = [None if g is None else like_parameter(g, p) for g, p in zip(raw, self.parameters, strict=True)]
         used = [g is not None and task in self._local_tasks for g in gradient]
-        if not self._replicas.alone and not local:
+        if not self._replicas.alone:
             # A rank without labels cannot tell what a task depends on.
-            dense = [torch.zeros_like(p) if g is None else g for g, p in zip(gradient, leaves, strict=True)]
+            dense = [torch.zeros_like(p) if g is None else g for g, p in zip(gradient, self.parameters, strict=True)]
             *summed, flags = self._replicas.sum([*dense, torch.tensor(used).to(dense[0])])
             gradient, used = list(summed), (flags > 0).tolist()
-        self.touched.setdefault(task, set()).update(i for i, u in zip(indices, used, strict=True) if u)
-        gradient = [g if u else None for g, u in zip(gradient, used, strict=True)]
+        self.touched[task] = {index for index, is_used in enumerate(used) if is_used}
+        gradient = [g if is_used else None for g, is_used in zip(gradient, used, strict=True)]
 
         if self._scale != 1.0:
             gradient = [None if g is None else g * (1.0 / self._scale) for g in gradient]
             finite = [g.isfinite().all() for g in gradient if g is not None]
-            if finite and not local:
+            if finite:
                 self.finite.append(torch.stack(finite).all())
         return gradient
 
-    def _differentiate(self, task: str, weight: float | Tensor, leaves: list[Tensor]) -> Sequence[Tensor | None]:
+    def _differentiate(self, task: str, weight: float | Tensor) -> Sequence[Tensor | None]:
         share: float | Tensor = 1.0 if self._replicas.alone else self._shares[task]
         if task not in self._local_tasks:  # absent on this rank, present on another
             # If computing a gradient requires communication, this rank differentiates another loss times 0.
             modules = self._closure.state.modules.values()
             if not self._local_tasks or not any(isinstance(module, nn.SyncBatchNorm) for module in modules):
-                return [None] * len(leaves)
+                return [None] * len(self.parameters)
             task, share = self._local_tasks[0], 0.0
         loss = self._closure.loss_with_graph(task)
         if not loss.requires_grad:
-            return [None] * len(leaves)
+            return [None] * len(self.parameters)
         factor = torch.ones_like(loss) * weight * self._scale * share
         try:
-            return torch.autograd.grad(loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True)
+            return torch.autograd.grad(
+                loss, self.parameters, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True
+            )
         except RuntimeError as error:
             for part, advice in ADVICE.items():
                 if part in str(error):
                     raise RuntimeError(advice) from error
             raise
 
-    def rows(self, tasks: Sequence[str], indices: Sequence[int], *, local: bool = False) -> list[Tensor]:
+    def rows(self, tasks: Sequence[str]) -> list[Tensor]:
         """Returns one matrix [tasks, elements] per parameter, with zeros for parameters that a task does not use."""
-        leaves = [self.parameters[i] for i in indices]
-        only = None if len(leaves) == len(self.parameters) else indices
         dtype = row_dtype(self.parameters)
-        rows = [torch.zeros(len(tasks), p.numel(), dtype=dtype, device=p.device) for p in leaves]
+        rows = [torch.zeros(len(tasks), p.numel(), dtype=dtype, device=p.device) for p in self.parameters]
         for number, task in enumerate(tasks):
-            gradient = self.gradient(task, weighted=False, only=only, local=local)
+            gradient = self.gradient(task, weighted=False)
             used = [k for k, g in enumerate(gradient) if g is not None]
             if used:
-                targets = [rows[k][number].view(leaves[k].shape) for k in used]
+                targets = [rows[k][number].view(self.parameters[k].shape) for k in used]
                 torch._foreach_copy_(targets, [g for g in gradient if g is not None])
             del gradient  # frees this gradient before the next one is computed
         return rows
-
-    def blocks(self, number: int, limit: float) -> list[list[int]]:
-        """Divides the parameters into blocks such that `number` gradients of a block fit in `limit` bytes.
-
-        A block has at least one parameter. If there is a single block, each gradient is computed only once.
-        """
-        blocks: list[list[int]] = [[]]
-        size = 0
-        for index, parameter in enumerate(self.parameters):
-            added = number * parameter.numel() * row_dtype(self.parameters).itemsize
-            if blocks[-1] and size + added > limit:
-                blocks.append([])
-                size = 0
-            blocks[-1].append(index)
-            size += added
-        return blocks
 
 
 def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
@@ -164,10 +142,6 @@ def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
-
-
-def gradient_bytes(parameters: Sequence[Tensor], number: int) -> int:
-    return sum(p.numel() for p in parameters) * number * row_dtype(parameters).itemsize
 
 
 def row_dtype(parameters: Sequence[Tensor]) -> torch.dtype:

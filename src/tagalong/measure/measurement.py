@@ -27,7 +27,7 @@ from .distributed import Replicas, agree_on_losses, raise_on_all_ranks
 from .estimators import Observed
 from .gradients import GradientSum, TaskGradients
 from .history import HostCopy, Reading
-from .observation import SourceSteps, inner_products
+from .observation import SourceSteps, first_order
 from .problems import (
     NO_SHARED_PARAMETER,
     NO_TASK_HAS_A_LOSS,
@@ -52,8 +52,7 @@ def measure_step(
     *,
     chosen: Chosen | None = None,
     call: int,
-    first: bool,
-    verify: bool,
+    is_first: bool,
     capture: GradientSum | None = None,
 ) -> tuple[Reading | None, list[str]]:
     """Measures one step; the order is that of the module's docstring.
@@ -67,8 +66,7 @@ def measure_step(
         replicas: The ranks that measure together.
         chosen: The sources and targets, if tasks have closures of their own and only those of these tasks have run.
         call: The number of previous calls to the meter.
-        first: Whether nothing has been measured before.
-        verify: Whether to run all checks on the closures.
+        is_first: Whether nothing has been measured before.
         capture: A sum to which the task gradients are added, for training.
 
     Returns:
@@ -79,8 +77,8 @@ def measure_step(
     closures = [main] if held_out is None else [main, held_out]
     problems = [problem for closure in closures for problem in closure.losses.problems]
     for closure in closures:
-        predicates = [*loss_problems(closure, tasks, setup, first=first, compared=closure is target_closure)]
-        predicates += graph_problems(closure, tasks, setup) if verify else []
+        predicates = [*loss_problems(closure, tasks, setup, is_first=is_first, compared=closure is target_closure)]
+        predicates += graph_problems(closure, tasks, setup) if closure.verify else []
         problems += [f"the {closure.what} {predicate}" for predicate in predicates]
     agreed = agree_on_losses([closure.losses for closure in closures], tasks, problems, call, replicas)
     losses, target_losses = agreed[0], agreed[-1]
@@ -95,10 +93,10 @@ def measure_step(
         return None, [NO_TASK_HAS_A_LOSS] if diverged else []
     skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
     notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
-    if verify:
+    if main.verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
         notes += closure_notes(main, tasks, setup)
-    if verify or held_out is not None:
+    if main.verify or held_out is not None:
         main.restore_end()  # so that a function given as `weights` sees what the closure wrote
     sources, targets = choose(present, comparable) if chosen is None else chosen
     sources, targets = [t for t in sources if t in present], [t for t in targets if t in comparable]
@@ -115,17 +113,11 @@ def measure_step(
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
-    observed, source_rows = Observed(target_losses.mean[columns]), None
+    observed = Observed(target_losses.mean[columns])
     if setup.uses_gradients:
-        # Over ranks, n² slopes are summed instead of n held-out gradients, which only cosines need.
-        local = held_out is not None and not replicas.alone and setup.needs <= {"after", "slopes"}
-        quantities, source_rows = inner_products(
-            source_steps, targets, target_gradients, present, setup.needs,
-            memory=setup.gradient_memory, local=local, device=observed.before.device,
-        )  # fmt: skip
+        device = observed.before.device
+        quantities = first_order(source_steps, targets, target_gradients, present, setup.needs, device)
         observed = Observed(observed.before, **quantities)
-        if local and observed.slopes is not None:
-            observed.slopes = replicas.sum([observed.slopes])[0]
     if "after" in setup.needs:
         share = target_losses.share[columns]
 
@@ -133,10 +125,10 @@ def measure_step(
             values = target_closure.replay(targets).stacked(targets)
             return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
 
-        observed.after = replicas.sum([source_steps.losses_after(replay, source_rows)])[0]
+        observed.after = replicas.sum([source_steps.losses_after(replay)])[0]
     if replicas.alone and not any(gradients.touched.values()):
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
-    if verify:
+    if main.verify:
         notes += step_notes(observed, target_closure, moves=rules.moves)
 
     # 5. Affinities

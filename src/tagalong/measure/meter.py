@@ -10,9 +10,8 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import combinations
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +25,17 @@ from tagalong.registry import unknown_name
 from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
 from .closure import ClosureError, ReplayableClosure, raise_closure_problems, returned_losses
-from .distributed import WrapperFinder, agree_on_tasks, is_learning_static_graph
+from .distributed import Replicas, agree_on_tasks, find_wrapper, is_learning_static_graph
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
-from .history import MeterHistory, Reading, task_names
+from .history import MeterHistory, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
 from .objects import STATE_MEMORY, ClosureState
-from .schedules import Auto, Every, Schedule, Stopwatch, TrainingClock, as_schedule
+from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
-from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, TaskFunctions, is_task_closures
+from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
 CHECK_REPEATS = 3  # timings of which `check` reports the fastest
@@ -47,15 +46,8 @@ ONE_TASK_PER_CALL = (
     "estimator='streaming', no closure is needed: call meter.observe(task) after backward()."
 )
 
-Log = Callable[[dict[str, float], int], Any]
 Closures = Callable[[], Any] | Mapping[str, TaskClosure]
 T = TypeVar("T")
-
-
-class Logger(Protocol):
-    """An object with a `log(metrics, step)` method, such as a wandb run."""
-
-    def log(self, data: dict[str, float], step: int) -> Any: ...
 
 
 class AffinityMeter:
@@ -88,8 +80,6 @@ class AffinityMeter:
         tasks: All task names, in case a batch lacks some tasks. By default, these are the tasks of the first measured
             call.
         max_overhead: The maximum number of seconds spent measuring per second of training, for ``every="auto"``.
-        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"`` keep
-            in memory. Gradients that need more memory are computed in blocks, with additional backward passes.
         state_memory: The number of bytes available for copies of the tensors, arrays and containers that the closure
             reaches outside modules, so that they can be restored. Closures that change others are rejected if it can be
             seen.
@@ -97,8 +87,6 @@ class AffinityMeter:
             vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
             not always fall into the same place then.
         seed: The seed for breaking ties between round-robin sources, and for the random signs of ``"streaming"``.
-        log: A function that is called with the metrics and the step number of every measurement, or an object with a
-            ``log(metrics, step)`` method.
 
     Example:
         >>> import torch
@@ -127,11 +115,9 @@ class AffinityMeter:
         process_group: Any | Literal["auto"] | None = "auto",
         tasks: Sequence[str] | None = None,
         max_overhead: float = 0.1,
-        gradient_memory: float = 4 * 2**30,
         state_memory: float = STATE_MEMORY,
         sketch_dimension: int = 1021,
         seed: int = 0,
-        log: Log | Logger | None = None,
     ) -> None:
         if not is_positive_integer(sketch_dimension):
             raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
@@ -149,16 +135,14 @@ class AffinityMeter:
             weights=weights,
             scaler=scaler,
             process_group=process_group,
-            gradient_memory=gradient_memory,
             state_memory=state_memory,
         )
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
-        self._log: Any = getattr(log, "log", log)
         self._seed, self._dimension = seed, sketch_dimension
         self._replayer, self._is_trial = Replayer(), False
         self._training = TrainingGradient(self._setup)
-        self._search = WrapperFinder()
+        self._wrapper: DistributedDataParallel | None = None
         self.reset()
 
     @overload
@@ -187,16 +171,18 @@ class AffinityMeter:
                 mapping, so is `held_out`.
         """
         if not torch.is_grad_enabled():
-            return LazyLosses(TaskFunctions(closure)) if is_task_closures(closure) else closure()
+            return LazyLosses(closure) if is_task_closures(closure) else closure()
         closure, held_out = self._read_closures(closure, held_out)
-        call, is_due = self._begin_call(held_out)
-        returned: Any = LazyLosses(closure) if isinstance(closure, TaskFunctions) else None
-        if returned is None:
-            measure = partial(self._measure, is_training=True, restore_start=False)
-            returned = measure(closure, held_out, call).returned if is_due else closure()
+        is_due = self._begin_call(held_out)
+        if isinstance(closure, LazyLosses):
+            if is_due:
+                with without_caches():
+                    self._measure_call(closure, held_out)
+            returned: Any = closure
         elif is_due:
-            with without_caches():
-                self._measure(closure, held_out, call)
+            returned = self._measure_call(closure, held_out, is_training=True, restore_start=False).returned
+        else:
+            returned = closure()
         self._training.losses = returned
         return returned
 
@@ -216,12 +202,12 @@ class AffinityMeter:
         if not torch.is_grad_enabled():
             return False
         closure, held_out = self._read_closures(closure, held_out)
-        call, is_due = self._begin_call(held_out)
+        is_due = self._begin_call(held_out)
         if is_due:
             generators = ClosureState(0)  # fetching batches may draw random numbers
             try:
                 with without_caches():
-                    self._measure(closure, held_out, call)
+                    self._measure_call(closure, held_out)
             finally:
                 generators.restore(generators.start)
         return is_due
@@ -257,9 +243,9 @@ class AffinityMeter:
         if self._stream is None:
             raise RuntimeError("`observe` needs a meter that was created with estimator='streaming'")
         if not self._stream.started:
-            self._search.search(self._setup.models, self._setup.parameters)
+            self._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
             self._stream.started = True
-        self._stream.observe(task, self._search.found)
+        self._stream.observe(task, self._wrapper)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -299,38 +285,32 @@ class AffinityMeter:
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
         main, target = self._read_closures(closure, held_out)
-        if is_learning_static_graph(self._find_wrapper()):
-            raise_closure_problems(
-                ["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."]
-            )
         # A copy of this meter, which has measured nothing yet, records the step.
         trial = copy.copy(self)
-        trial._given_tasks, trial._streamed, trial._log, trial._is_trial = self._history.tasks, [], None, True
-        trial._replayer, trial._training = Replayer(), TrainingGradient(self._setup)
+        trial._given_tasks, trial._streamed, trial._is_trial = self._history.tasks, [], True
+        trial._replayer = Replayer()
         trial.reset()
-        is_apart = isinstance(main, TaskFunctions)
-        measure = partial(trial._measure, main, target, 0, is_training=not is_apart)
+        trial._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
+        if is_learning_static_graph(trial._wrapper):
+            raise_closure_problems(
+                ["DistributedDataParallel learns its static graph in the first steps; call `check` after them."]
+            )
+        is_apart = isinstance(main, LazyLosses)
         generators = ClosureState(0)  # fetching batches may draw random numbers
         plain, measuring = [], []
         try:
             with without_caches():
-                # The first step measures all pairs, or all that the schedule would choose if tasks have own closures.
-                trial._schedule = trial._schedule if is_apart else Every(1)
-                replayable = measure()
-                trial._schedule = copy.deepcopy(self._unused_schedule)
-                sources, targets, plain_step = trial.tasks or (), trial.tasks or (), main
-                if is_apart:
-                    sources, targets = map(tuple, trial._choose_functions(main, target))
-                    plain_step = lambda: {sources[0]: main.loss(sources[0])}  # noqa: E731
+                replayable = trial._measure_call(main, target, is_training=not is_apart)
                 for _ in range(CHECK_REPEATS):
                     try:
-                        plain.append(plain_step_seconds(self._setup, plain_step))
+                        plain.append(plain_step_seconds(self._setup, main))
                     finally:
                         replayable.restore_start()
-                    measure()
+                    trial._measure_call(main, target, is_training=not is_apart)
                     measuring.append(trial._stopwatch.seconds())
         finally:
             generators.restore(generators.start)
+        sources, targets = trial._choose(trial.tasks or (), trial.tasks or ())
         kept_gradients = len({*sources, *targets}) if target is None else len(sources) + len(targets)
         ratio = min(measuring) / min(plain)
         notes = trial._noted.values()
@@ -358,8 +338,9 @@ class AffinityMeter:
             GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
         self._clock = TrainingClock()
-        self._calls = self._readings = 0  # a reading without finite gradients does not count as measured
-        self._has_measured = self._has_measured_pairs = self._postponed = False
+        self._calls = 0
+        self._steps = 0  # that were taken, even if their gradients overflowed so that they do not count as measured
+        self._has_measured = self._has_measured_pairs = False
         self._held_out: bool | None = None
         self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
         self._late_tasks: Counter[str] = Counter()
@@ -384,7 +365,7 @@ class AffinityMeter:
     @property
     def due(self) -> bool:
         """Whether the next call will be measured, so that batches for it can be fetched only then."""
-        return self._schedule.due(self._calls) or self._postponed
+        return self._schedule.due(self._calls)
 
     @property
     def observes(self) -> bool:
@@ -441,6 +422,10 @@ class AffinityMeter:
     def _names(self) -> list[str]:
         return [*(e.name for e in self._setup.estimators), *self._streamed]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy belongs to another wrapper, and graphs can neither be copied nor pickled.
+        return {**vars(self), "_wrapper": None, "_training": TrainingGradient(self._setup)}
+
     def _read_closures(self, closure: Any, held_out: Any) -> tuple[Any, Any]:
         if not self._setup.estimators:
             raise RuntimeError(
@@ -450,7 +435,7 @@ class AffinityMeter:
         if is_task_closures(closure):
             if held_out is not None and not isinstance(held_out, Mapping):
                 raise ValueError("`held_out` must be a mapping from tasks to closures, like the closures themselves")
-            return TaskFunctions(closure), None if held_out is None else TaskFunctions(held_out)
+            return LazyLosses(closure), None if held_out is None else LazyLosses(held_out)
         if not callable(closure):
             raise TypeError(
                 f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
@@ -458,100 +443,93 @@ class AffinityMeter:
             )
         return closure, held_out
 
-    def _begin_call(self, held_out: object) -> tuple[int, bool]:
-        # Returns the index of the call, and whether it is measured.
+    def _begin_call(self, held_out: object) -> bool:
+        # Returns whether this call is measured.
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise ValueError(
                 "`held_out` must be passed to every call or to none, since affinities measured on training losses and "
                 "on held-out losses cannot be combined; use a separate meter for each"
             )
         self._held_out = held_out is not None
-        call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.clear()  # `backward` can no longer be used for the previous call
-        if not (self._schedule.due(call) or self._postponed):
-            return call, False
-        self._postponed = is_learning_static_graph(self._find_wrapper())
-        return call, not self._postponed
+        is_due = self.due
+        self._calls += 1
+        if is_due and self._is_checked():  # the search is slow
+            self._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
+        return is_due and not is_learning_static_graph(self._wrapper)
 
-    def _find_wrapper(self) -> DistributedDataParallel | None:
-        # The search is slow, so the wrapper found last is used between the calls that are checked.
-        if self._must_verify():
-            self._search.search(self._setup.models, self._setup.parameters)
-        return self._search.found
+    def _is_checked(self) -> bool:
+        # Closures are checked at the first step that is measured and after 10, 100, … steps.
+        return self._steps in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _must_verify(self) -> bool:
-        # Closures are checked at the first reading and after 10, 100, … readings.
-        return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
-
-    def _replayable(self, closure: Any, needed: Sequence[str], *, held_out: bool = False) -> ReplayableClosure:
-        options: dict[str, Any] = {"held_out": held_out, "verify": self._must_verify(), "wrapper": self._search.found}
-        if isinstance(closure, TaskFunctions):
-            return ReplayableTasks(closure, self._setup, self._replayer, needed=needed, **options)
-        return ReplayableClosure(closure, self._setup, self._replayer, **options)
-
-    def _measure(
-        self, closure: Any, held_out: Any, call: int, *, is_training: bool = False, restore_start: bool = True
+    def _measure_call(
+        self, closure: Any, held_out: Any, *, is_training: bool = False, restore_start: bool = True
     ) -> ReplayableClosure:
-        """Runs the closure and measures a step.
+        """Runs the closure, measures a step, restores the state, and records what was measured.
 
         Args:
             closure: The closure.
             held_out: The closure that computes the held-out losses, if any.
-            call: The index of this call.
             is_training: Whether the first run of the closure is part of training, so that it does not count as time
                 spent measuring.
             restore_start: Whether to restore the state from before the first run, and not from after it.
         """
-        verify, wrapper = self._must_verify(), self._search.found
-        replicas = self._setup.replicas(wrapper)
+        call, verify, replicas = self._calls - 1, self._is_checked(), self._setup.replicas(self._wrapper)
+        is_apart = isinstance(closure, LazyLosses)
         self._stopwatch = Stopwatch(self._setup.parameters[0].device)
         chosen: Chosen | None = None
         needed: Sequence[str] = []
-        if isinstance(closure, TaskFunctions):
-            # Only the functions of the tasks that are needed run, or all of them in the first step of a check.
-            chosen = sources, targets = self._choose_functions(closure, held_out)
+        if is_apart:
+            # Only the closures of the tasks that are needed run, or all of them in the first step of a check.
+            chosen = sources, targets = self._choose_closures(closure, held_out, replicas)
             needed = [*sources, *targets] if held_out is None else sources
             if self._is_trial and verify:
-                needed = closure.tasks
-        main, held_out_closure = self._replayable(closure, needed), None
+                needed = list(closure)
+        replayable = ReplayableTasks if is_apart else ReplayableClosure
+        options: dict[str, Any] = {"verify": verify, "wrapper": self._wrapper}
+        main = replayable(closure, self._setup, self._replayer, needed=needed, **options)
         main.run(self._stopwatch if is_training else None)
 
-        keeps_gradients = self._training.wanted and wrapper is None and replicas.alone and chosen is None
+        keeps_gradients = self._training.wanted and self._wrapper is None and replicas.alone and not is_apart
         capture = GradientSum() if keeps_gradients else None
+        target, reading = None, None
         try:
             if held_out is not None:
-                held_out_closure = self._replayable(held_out, chosen[1] if chosen else [], held_out=True)
-                held_out_closure.run()
-            tasks = self._history.tasks or ()
-            if chosen is not None:
-                tasks = tasks or tuple(closure.tasks)
-            elif verify:
+                needed = chosen[1] if chosen else []
+                target = replayable(held_out, self._setup, self._replayer, needed=needed, held_out=True, **options)
+                target.run()
+            tasks = self._history.tasks or tuple(closure if is_apart else ())
+            if verify and not is_apart:
                 tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            names = returned_losses(main.returned) if chosen is None else closure.tasks
-            notes = [] if names is None else self._changed_task_notes(list(names))
+            notes = self._changed_task_notes(closure if is_apart else returned_losses(main.returned) or (), replicas)
             try:
                 reading, step_notes = measure_step(
-                    self._setup, tasks, main, held_out_closure, self._choose, replicas,
-                    chosen=chosen, call=call, first=not self._has_measured, verify=verify, capture=capture,
+                    self._setup, tasks, main, target, self._choose, replicas,
+                    chosen=chosen, call=call, is_first=not self._has_measured, capture=capture,
                 )  # fmt: skip
                 notes += step_notes
             except ClosureError as error:
                 if not self._has_measured:
                     raise
-                reading = None
                 notes += [f"{problem} This call was not measured." for problem in error.problems]
-            if held_out_closure is not None and wrapper is not None and wrapper.find_unused_parameters:
+            if target is not None and self._wrapper is not None and self._wrapper.find_unused_parameters:
                 # The next backward pass, that of training, expects gradients for the parameters used in the last run.
                 main.replay()
         finally:
-            if held_out_closure is not None:
-                held_out_closure.restore_start()
+            if target is not None:
+                target.restore_start()
             (main.restore_start if restore_start else main.restore_end)()
 
         if reading is not None:
-            self._record(call, tasks, reading, capture)
-            if self._readings == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
+            self._steps += 1
+            self._has_measured = True
+            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
+            self._history.tasks = task_names(tasks)
+            self._history.add(call, reading)
+            # `backward` must not reuse a scaled gradient that overflowed.
+            self._training.capture = None if reading.finite and reading.overflowed() else capture
+            if self._steps == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
                 notes.append(ONE_TASK_PER_CALL)
         self._warn_about(notes)
         self._clock.add_measurement(self._stopwatch)
@@ -561,44 +539,30 @@ class AffinityMeter:
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
         return main
 
-    def _record(self, call: int, tasks: Sequence[str], reading: Reading, capture: GradientSum | None) -> None:
-        self._readings += 1
-        self._has_measured = True
-        self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
-        self._history.tasks = task_names(tasks)
-        self._history.add(call, reading)
-        # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
-        if reading.finite and reading.overflowed():
-            return
-        self._training.capture = capture
-        if self._log is not None:
-            latest = [self.latest(estimator.name).metrics() for estimator in self._setup.estimators]
-            self._log({name: value for metrics in latest for name, value in metrics.items()}, call)
-
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
         sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
         pairs = self._history.pair_counts
         counts = {target: sum(pairs[source, target] for source in sources) for target in targets} if pairs else {}
         return sources, self._schedule.choose_targets(targets, counts, self._seed)
 
-    def _choose_functions(self, closure: TaskFunctions, held_out: TaskFunctions | None) -> Chosen:
+    def _choose_closures(self, closure: LazyLosses, held_out: LazyLosses | None, replicas: Replicas) -> Chosen:
         # With one closure per task, sources and targets are chosen before any of the closures has run.
-        if not self._setup.replicas(self._search.found).alone:  # ranks would have to agree on which closures to run
+        if not replicas.alone:  # ranks would have to agree on which closures to run
             raise_closure_problems(
                 [
                     "one closure per task is not supported under data parallelism; pass one closure that returns the "
                     "losses of all tasks."
                 ]
             )
-        known = self._history.tasks if self._has_measured else None
-        names = (closure.tasks, (held_out or closure).tasks)
-        sources, targets = ([t for t in tasks if known is None or t in known] for tasks in names)
+        sources, targets = list(closure), list(held_out or closure)
+        if self._has_measured and self._history.tasks is not None:
+            sources, targets = ([t for t in tasks if t in self._history.tasks] for tasks in (sources, targets))
         return self._choose(sources, targets)
 
-    def _changed_task_notes(self, names: Sequence[str]) -> list[str]:
+    def _changed_task_notes(self, names: Iterable[str], replicas: Replicas) -> list[str]:
         """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
-        tasks = self._history.tasks or ()
-        if not self._has_measured or not self._setup.replicas(self._search.found).alone:
+        tasks, names = self._history.tasks or (), list(names)
+        if not self._has_measured or not names or not replicas.alone:
             return []
         late = [name for name in names if name not in tasks]
         self._late_tasks.update(late)

@@ -37,7 +37,7 @@ ROUNDING_ERRORS = 4  # changes of a loss that are smaller than this many roundin
 
 
 def loss_problems(
-    closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, first: bool, compared: bool
+    closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, is_first: bool, compared: bool
 ) -> Iterable[str]:
     """Yields what is wrong with the losses of a closure that has run.
 
@@ -45,13 +45,13 @@ def loss_problems(
         closure: The closure.
         tasks: All task names.
         setup: The meter's settings.
-        first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
+        is_first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
         compared: Whether the losses before and after a step are compared.
     """
     losses = closure.losses.by_task
     values = dict(zip(tasks, closure.losses.stacked(tasks).tolist(), strict=True))
     unknown = [task for task in losses if task not in tasks]
-    if first and unknown:
+    if is_first and unknown:
         yield (
             f"returned tasks {unknown} that are not among {list(tasks)}; task names must not change. Pass the names of "
             "all tasks to the meter with `tasks=[...]`; tasks that a batch lacks may be omitted or None."
@@ -63,7 +63,7 @@ def loss_problems(
             "torch.no_grad(), and return None if the batch has no labels for a task."
         )
     negative = [task for task, value in values.items() if value < 0]
-    if first and compared and setup.uses_ratios and negative:
+    if is_first and compared and setup.uses_ratios and negative:
         yield (
             f"returned negative losses for {negative}. Affinity is the fraction of a loss that a step removes, "
             "1 − after/before, which is meaningless for a negative loss; add a constant that keeps the loss positive, "
@@ -80,7 +80,10 @@ def loss_problems(
 
 def graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
     """Yields the problems found in the graph of the losses and in the modules that computed them."""
-    graph, modules = closure.loss_graph(), closure.state.modules.values()
+    graphs, modules = closure.graphs.values(), closure.state.modules.values()
+    leaves = {key for graph in graphs for key in graph.leaves}
+    earlier = {key for graph in graphs for key in graph.earlier}
+    operations = " ".join(name for graph in graphs for name in graph.operations)
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) == 1 and not closure.losses.problems:
         yield (
@@ -89,28 +92,28 @@ def graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setu
             "`tasks=[...]`; if every step trains on one task, return the losses of all tasks, each on its own batch, "
             "or use estimator='streaming' and call meter.observe(task) after backward()."
         )
-    is_compiled = graph.has("CompiledFunction") or closure.state.compiled or has_compiled_modules(modules)
+    is_compiled = "CompiledFunction" in operations or closure.state.compiled or has_compiled_modules(modules)
     if is_compiled and not setup.models:
         yield "calls compiled code, whose modules cannot be detected; pass all modules that it calls as `model=`."
     recurrent = [module for module in modules if isinstance(module, nn.RNNBase) and module.training]
-    if graph.has("CudnnRnn") and any(module.dropout > 0 and module.num_layers > 1 for module in recurrent):
+    if "CudnnRnn" in operations and any(module.dropout > 0 and module.num_layers > 1 for module in recurrent):
         yield (
             "uses dropout inside a cuDNN recurrent network, whose random state cannot be restored; use single layers "
             "with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
         )
     # DataParallel's threads number their nodes independently.
     is_parallel = any(isinstance(module, nn.DataParallel) for module in modules)
-    if graph.has("CheckpointFunctionBackward"):
+    if "CheckpointFunctionBackward" in operations:
         yield (
             "uses reentrant checkpointing, which hides the shared parameters from task gradients; call "
             "torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
-    elif shared & graph.earlier.keys() and not is_parallel:
+    elif shared & earlier and not is_parallel:
         yield (
             "uses results that were computed from the shared parameters before it ran, and a replay does not recompute "
             "them; put the whole forward pass of the shared layers inside the closure."
         )
-    elif graph.leaves and not closure.held_out and not shared & graph.leaves.keys():
+    elif leaves and not closure.held_out and not shared & leaves:
         yield NO_SHARED_PARAMETER
 
 
@@ -131,8 +134,8 @@ def repeat_problems(closure: ReplayableClosure, tasks: Sequence[str]) -> Iterabl
 def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
     """Yields notes about modules that are not protected, and about a total among the losses."""
     protected = {id(p) for model in setup.models for p in model.parameters()} | {id(p) for p in setup.parameters}
-    leaves = closure.loss_graph().leaves if setup.models else {}
-    if any(isinstance(leaf, nn.Parameter) and key not in protected for key, leaf in leaves.items()):
+    leaves = {key: leaf for graph in closure.graphs.values() for key, leaf in graph.leaves.items()}
+    if setup.models and any(isinstance(p, nn.Parameter) and key not in protected for key, p in leaves.items()):
         yield (
             "the losses depend on parameters outside `model`; if these belong to modules that have buffers or use "
             "dropout, pass those modules too: model=[...]."

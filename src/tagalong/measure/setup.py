@@ -47,7 +47,6 @@ class Setup:
         weights: Weights | None,
         scaler: torch.amp.GradScaler | None,
         process_group: Any,
-        gradient_memory: float,
         state_memory: float,
     ) -> None:
         if update not in (None, "sgd", "optimizer"):
@@ -63,7 +62,7 @@ class Setup:
         self.optimizers = read_optimizers(optimizer)
         self.update: Update = update or ("optimizer" if self.optimizers else "sgd")
         self.weights, self.scaler, self.process_group = weights, scaler, process_group
-        self.gradient_memory, self.state_memory = gradient_memory, state_memory
+        self.state_memory = state_memory
 
         self.needs = frozenset().union(*(estimator.needs for estimator in estimators))
         self.uses_gradients = bool(self.needs - {"after"})

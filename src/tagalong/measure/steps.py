@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -31,19 +30,15 @@ class StepRules:
         learning_rates: The learning rates, as far as they are known.
 
     Attributes:
-        separable: Whether each tensor's step depends only on that tensor.
         idle: Whether a zero gradient leaves the parameters unchanged.
         moves: Whether any learning rate is nonzero, or unknown.
-        state_bytes: The size of what each step copies, in bytes.
     """
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
-        self._rule_of = {index: rule for rule, indices in rules.items() for index in indices}
+        self._rules = rules
         self._learning_rates = sorted(set(learning_rates))
-        self.separable = all(rule.separable for rule in rules)
         self.idle = all(rule.idle for rule in rules)
         self.moves = not self._learning_rates or any(self._learning_rates)
-        self.state_bytes = sum(rule.state_bytes for rule in rules)
 
     @property
     def lr(self) -> float:
@@ -51,29 +46,20 @@ class StepRules:
             raise ValueError(f"`per_lr` needs one learning rate for all parameters, found {self._learning_rates}")
         return self._learning_rates[0]
 
-    def slope(self, indices: Sequence[int]) -> float | None:
-        """Returns c if the step on a gradient g equals the step on zero plus c·g for these parameters, else None."""
-        rules = {index: self._rule_of.get(index) for index in indices}
-        slopes = {None if rule is None else rule.slope(index) for index, rule in rules.items()}
-        return slopes.pop() if len(slopes) == 1 else None
+    def slope(self, number: int) -> float | None:
+        """Returns c if the step on a gradient g is the step on zero plus c·g for all `number` parameters, else None."""
+        slopes = [rule.slope(index) for rule, indices in self._rules.items() for index in indices]
+        return slopes[0] if len(slopes) == number and len(set(slopes)) == 1 else None
 
-    def add_step(
-        self,
-        out: Sequence[Tensor],
-        indices: Sequence[int],
-        gradients: Sequence[Tensor | None],
-        origin: Sequence[Tensor],
-    ) -> None:
+    def add_step(self, out: Sequence[Tensor], gradients: Sequence[Tensor | None], origin: Sequence[Tensor]) -> None:
         """Adds the step on `gradients`, starting from `origin`, to `out` (the parameter values or zeros).
 
         Where the gradient is None, the task does not use the parameter, so that it does not move, not even by momentum.
         """
-        rows: dict[StepRule, list[tuple[Tensor, int, Tensor, Tensor]]] = {}
-        for target, index, gradient, start in zip(out, indices, gradients, origin, strict=True):
-            if gradient is not None and index in self._rule_of:
-                rows.setdefault(self._rule_of[index], []).append((target, index, gradient, start))
-        for rule, moved in rows.items():
-            rule.add_step(*map(list, zip(*moved, strict=True)))
+        for rule, indices in self._rules.items():
+            used = {index: gradient for index in indices if (gradient := gradients[index]) is not None}
+            if used:
+                rule.add_step([out[k] for k in used], list(used), list(used.values()), [origin[k] for k in used])
 
 
 class StepRule(ABC):
@@ -82,14 +68,10 @@ class StepRule(ABC):
     A rule is created for a single measured step and reads the optimizer's settings and state only once.
 
     Attributes:
-        separable: Whether each tensor's step depends only on that tensor.
         idle: Whether a zero gradient leaves the parameters unchanged (no momentum, no weight decay).
-        state_bytes: The size of what each step copies, in bytes.
     """
 
-    separable = True
     idle = False
-    state_bytes = 0
 
     def slope(self, index: int) -> float | None:
         """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
@@ -204,10 +186,6 @@ class CopiedOptimizer(StepRule):
 
     def __init__(self, optimizer: Optimizer, parameters: Mapping[int, Tensor]) -> None:
         self._optimizer, self._parameters = optimizer, parameters
-        # Other optimizers may mix tensors (e.g. through a global norm), so they update all of them at once.
-        self.separable = type(optimizer).__module__.startswith("torch.optim")
-        values = [value for p in parameters.values() for value in (p, *(optimizer.state.get(p) or {}).values())]
-        self.state_bytes = sum(value.nbytes for value in values if isinstance(value, Tensor))
 
     def add_step(
         self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
@@ -218,16 +196,19 @@ class CopiedOptimizer(StepRule):
         owners = [self._parameters[index] for index in indices]
 
         clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
+        # The hooks that users have registered for all optimizers are not called, since no real step is taken.
+        hooks_for_all: list[Any] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
+        registered = [(hooks, hooks.copy()) for hooks in hooks_for_all]
         try:
-            # The hooks that users have registered for all optimizers are not called, since no real step is taken.
-            with (
-                patch.dict(_global_optimizer_pre_hooks, clear=True),
-                patch.dict(_global_optimizer_post_hooks, clear=True),
-            ):
-                clone.step()
+            for hooks, _ in registered:
+                hooks.clear()
+            clone.step()
         except (TypeError, AttributeError) as error:
             name = type(clone).__name__
             raise RuntimeError(f"cannot take a step with a copy of {name}: {error}; use update='sgd'") from error
+        finally:
+            for hooks, copies in registered:
+                hooks.update(copies)
 
         for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
             if target.data_ptr() == owner.data_ptr():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor
 
-from .closure import ClosureError, LossGraph, ReplayableClosure, TaskLosses, loss_graph
+from .closure import ClosureError, LossGraph, ReplayableClosure, TaskLosses
 from .isolation import Replayer
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
     return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in values)
 
 
-class TaskFunctions:
-    """The functions that compute the losses of one call, by task.
+class LazyLosses(Mapping[str, Any]):
+    """The losses of a call with one closure per task. Each loss is computed when it is first read.
 
-    Batches are fetched when they are first needed, and kept for the rest of the call.
+    Only the closures of the tasks that are read run, in the order in which they are read, exactly as if they were
+    called directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next. Batches are
+    fetched when they are first needed, and kept for the rest of the call.
 
     Args:
         closures: The closure of each task.
@@ -42,9 +44,23 @@ class TaskFunctions:
                         "loss, or a pair of functions that fetch a batch and return the loss of the batch."
                     ]
                 )
-        self.tasks = list(closures)
         self._closures = closures
         self._batches: dict[str, Any] = {}
+        self._losses: dict[str, Any] = {}
+
+    def __getitem__(self, task: str) -> Any:
+        if task not in self._losses:
+            self._losses[task] = self.compute(task)
+        return self._losses[task]
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._closures
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._closures)
+
+    def __len__(self) -> int:
+        return len(self._closures)
 
     def function(self, task: str) -> Callable[..., Any]:
         closure = self._closures[task]
@@ -59,44 +75,16 @@ class TaskFunctions:
             self._batches[task] = closure[0]()
         return [self._batches[task]]
 
-    def loss(self, task: str) -> Any:
+    def compute(self, task: str) -> Any:
         """Runs a task's closure, and returns what it returns: a loss, or a loss and its weight."""
         return self.function(task)(*self.fetch(task))
-
-
-class LazyLosses(Mapping[str, Any]):
-    """The losses of a call with one closure per task. Each loss is computed when it is first read.
-
-    Only the closures of the tasks that are read run, in the order in which they are read, exactly as if they were
-    called directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next.
-    """
-
-    def __init__(self, functions: TaskFunctions) -> None:
-        self._functions = functions
-        self._losses: dict[str, Any] = {}
-
-    def __getitem__(self, task: str) -> Any:
-        if task not in self._losses:
-            if task not in self:
-                raise KeyError(task)
-            self._losses[task] = self._functions.loss(task)
-        return self._losses[task]
-
-    def __contains__(self, task: object) -> bool:
-        return task in self._functions.tasks
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions.tasks)
-
-    def __len__(self) -> int:
-        return len(self._functions.tasks)
 
 
 class ReplayableTasks(ReplayableClosure):
     """Runs and replays some of the closures of a call, each from the same state of modules and random generators.
 
     Args:
-        functions: The functions of all tasks.
+        closures: The closures of all tasks.
         setup: The meter's settings.
         replayer: The replayer that runs the closures.
         needed: The tasks whose losses the measurement needs.
@@ -104,41 +92,35 @@ class ReplayableTasks(ReplayableClosure):
     """
 
     def __init__(
-        self, functions: TaskFunctions, setup: Setup, replayer: Replayer, *, needed: Sequence[str], **options: Any
+        self, closures: LazyLosses, setup: Setup, replayer: Replayer, *, needed: Sequence[str], **options: Any
     ) -> None:
-        self._functions, self._needed = functions, list(dict.fromkeys(needed))
+        self._closures, self._needed = closures, list(dict.fromkeys(needed))
         for task in self._needed:
-            functions.fetch(task)  # before the random state is saved, which replays start from
-        self._verify = options["verify"]
-        options["functions"] = list(map(functions.function, self._needed))
-        super().__init__(lambda: self._run_each(self._needed), setup, replayer, **options)
+            closures.fetch(task)  # before the random state is saved, which replays start from
+        functions = list(map(closures.function, self._needed))
+        super().__init__(self._run_needed, setup, replayer, functions=functions, **options)
         self._keeps_graph = False
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
-        needed, self._needed = self._needed, self._needed if tasks is None else list(tasks)
+        needed = self._needed
         try:
+            self._needed = needed if tasks is None else list(tasks)
             return super().replay()
         finally:
             self._needed = needed
 
-    def loss_graph(self) -> LossGraph:
-        whole = LossGraph()
-        for graph in self.graphs.values():
-            whole.update(graph)
-        return whole
-
     def loss_with_graph(self, task: str) -> Tensor:
         """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
-        return TaskLosses.read({task: self._functions.loss(task)}).by_task[task]
+        return TaskLosses.read({task: self._closures.compute(task)}).by_task[task]
 
-    def _run_each(self, tasks: Sequence[str]) -> dict[str, Any]:
+    def _run_needed(self) -> dict[str, Any]:
         items = {}
-        for task in tasks:
+        for task in self._needed:
             self.restore_start()
-            item = self._functions.loss(task)
-            if self._verify and task not in self.graphs:
-                self.graphs[task] = loss_graph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
+            item = self._closures.compute(task)
+            if self.verify and task not in self.graphs:
+                self.graphs[task] = LossGraph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
             items[task] = _without_graph(item)
         return items
 
