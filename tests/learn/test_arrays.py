@@ -325,3 +325,13 @@ def test_an_archive_larger_than_memory_is_refused_unread(tmp_path: Path, monkeyp
     monkeypatch.setattr("tagalong.learn.preparation.free_memory", lambda: 10**7)
     with pytest.raises(InvalidInput, match=r"^`rows`"):
         load_array(path)
+
+
+def test_rows_have_the_weights_that_are_given(data) -> None:
+    inputs, labels = data
+    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], sample_weight=np.arange(200))
+    rows = split_rows(200, (0.7, 0.1, 0.2), seed=0)
+    for split, numbers in zip(problem.splits.values(), rows, strict=True):
+        np.testing.assert_array_equal(split.weights, numbers)
+    with pytest.raises(InvalidInput, match="`sample_weight`"):
+        Problem.from_arrays(inputs, labels, ["a", "b", "c"], sample_weight=-np.ones(200))

@@ -1,7 +1,4 @@
-"""Networks trained together equal those trained one by one, whatever their tasks, seeds, widths, rates and targets.
-
-Recorded numbers of such networks are in tests/golden; here are the laws, the stacks and what cannot be stacked.
-"""
+"""Which networks are trained together, and what cannot be stacked. Their numbers are in `test_plain_loop.py`."""
 
 import logging
 from collections.abc import Callable
@@ -24,13 +21,10 @@ from batched_problems import (
     some_jobs,
     trained_together,
     vectors,
-    words,
 )
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Task, build_network, train, train_many
+from tagalong.learn import Job, Problem, Recipe, build_network, train, train_many
 from tagalong.learn.chunks import bytes_per_network
 from tagalong.learn.stack_step import StackStep
 
@@ -50,69 +44,6 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
     monkeypatch.setattr("tagalong.learn.engine.StackStep", Watched)
     return seeds
-
-
-# The same networks ---------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=5, deadline=None)
-@given(
-    hidden=st.lists(st.integers(1, 5), min_size=1, max_size=2),
-    batch_size=st.integers(2, 40),
-    patience=st.integers(1, 3),
-    picked=st.sets(
-        st.tuples(
-            st.sampled_from(SEEDS), st.integers(0, 14), st.sampled_from([1.0, 2.0]), st.sampled_from([None, 0.01])
-        ),
-        min_size=2,
-        max_size=5,
-    ),
-)
-@example([2, 5], 9, 2, {(0, 1, 1.0, None), (0, 4, 1.0, None)})  # rows that a network of dead units ties
-def test_any_choice_of_tasks_seeds_widths_and_rates(
-    hidden: list[int], batch_size: int, patience: int, picked: set[tuple[int, int, float, float | None]]
-) -> None:
-    problem = make_problem(MLP(6, hidden, dropout=0.3), batch_size=batch_size, patience=patience, epochs=4)
-    subsets = [job.tasks for job in all_jobs(problem)]
-    jobs = [Job(subsets[place], seed, width=width, lr=lr) for seed, place, width, lr in picked]
-    check_some(problem, jobs, every=2)
-
-
-def head_with_dropout_and_batchnorm(features: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(features, 5), nn.BatchNorm1d(5), nn.Dropout(0.4), nn.Linear(5, 1))
-
-
-def half_frozen() -> nn.Module:
-    encoder = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
-    encoder[0].requires_grad_(False)
-    return encoder
-
-
-OWN_HEADS = [
-    Task("a", kind="regression", head=head_with_dropout_and_batchnorm),
-    Task("b", head=head_with_dropout_and_batchnorm),
-    Task("c", class_weights=(1, 2), weight=0.3),
-]
-EMBEDDING = Layers(lambda: nn.Embedding(5, 3), nn.Flatten, lambda: nn.Linear(12, 6), nn.ReLU)
-MODELS: dict[str, dict[str, Any]] = {
-    "layernorm": {"encoder": Layers(lambda: nn.Linear(6, 8), lambda: nn.LayerNorm(8), nn.SiLU)},
-    "groupnorm": {"encoder": Layers(lambda: nn.Linear(6, 8), lambda: nn.GroupNorm(2, 8), nn.LeakyReLU)},
-    "no weights": {"encoder": Layers(nn.Tanh, lambda: nn.Dropout(0.5))},
-    "half frozen": {"encoder": half_frozen},
-    "embedding": {"encoder": lambda: EMBEDDING().double(), "inputs": words},
-    "convolutions": {"encoder": CNN_WITH_BATCHNORM, "inputs": images, "lr": 0.02, "optimizer": "sgd"},
-    "heads": {"encoder": MLP_WITH_DROPOUT, "tasks": OWN_HEADS},
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_seeds_of_any_model_are_trained_together(
-    name: str, stacks: list[set[int]], caplog: pytest.LogCaptureFixture
-) -> None:
-    problem = make_problem(**{"epochs": 3, **MODELS[name]})
-    check_some(problem, some_jobs(problem, SEEDS), every=4)
-    assert stacks == [set(SEEDS)]
-    assert not caplog.records
 
 
 # Chunks and memory ---------------------------------------------------------------------------------------------------

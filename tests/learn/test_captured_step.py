@@ -8,7 +8,7 @@ import pytest
 import torch
 from batched_problems import MLP_WITH_DROPOUT, make_problem
 from learn_small import TASKS, encoder, small_problem
-from test_losses import KINDS
+from test_plain_loop import KINDS
 from torch import Tensor, nn
 
 from tagalong.learn import Job, Problem, Recipe, Trained, module_step, train

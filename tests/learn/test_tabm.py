@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batched_problems import MIXED, all_jobs, assert_same, check_some, make_problem, some_jobs, trained_together
+from batched_problems import MIXED, all_jobs, assert_same, make_problem, trained_together
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -49,11 +49,6 @@ def _outputs_of(problem: Problem, network: Any, features: Tensor, member: int) -
     }
 
 
-def test_members_with_any_loss_trained_together_equal_those_trained_alone() -> None:
-    problem = tabm_problem(epochs=4, patience=1)
-    check_some(problem, some_jobs(problem, (0, 3), every=3))
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_stacked_graphs_of_members_give_the_same_networks(
@@ -66,21 +61,6 @@ def test_stacked_graphs_of_members_give_the_same_networks(
     assert "without CUDA graphs" not in caplog.text
     for job in jobs:
         assert_same(found[job], train(problem, job, device="cuda"))
-
-
-def test_the_training_loss_is_the_mean_over_members() -> None:
-    problem = tabm_problem()
-    network = build_network(problem, problem.names, seed=1)
-    for part in network.modules():
-        part.training = not isinstance(part, nn.Dropout)
-    inputs, targets = problem.train.batch(torch.arange(40))
-    outputs, members = network(inputs), member_outputs(problem, network, inputs)
-    for task in problem.tasks:
-        losses, present = task.row_losses(outputs[task.name], targets[task.name])
-        alone = [task.row_losses(member[task.name], targets[task.name]) for member in members]
-        assert 0 < present.sum() < 40
-        torch.testing.assert_close(losses, torch.stack([loss for loss, _ in alone]).mean(0))
-        torch.testing.assert_close(present, alone[0][1])
 
 
 def test_in_evaluation_outputs_or_probabilities_are_averaged() -> None:

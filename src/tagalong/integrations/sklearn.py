@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -69,25 +69,34 @@ class GroupedMultiTask(BaseEstimator):
     def _read_tasks(self, labels: Columns) -> tuple[list[Task], Columns]:
         """Returns the tasks and their labels as numbers. Missing labels are NaN."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Trains the networks of every method and keeps the networks that the verdict recommends.
 
         Args:
             X: The features [rows, features], as an array or a DataFrame.
             y: The labels [rows, tasks], or [rows] for a single task. Missing labels are NaN, or None for classes. If
                 `y` is a DataFrame, its columns are the task names. Otherwise, tasks are named "0", "1", ….
+            sample_weight: The weight of each row in the losses and scores. If None, all rows count the same.
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         inputs = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", ensure_min_samples=MIN_ROWS)
         labels, flat = _label_columns(y, self._numeric)
         check_consistent_length(inputs, *labels.values())
+        if sample_weight is not None:
+            sample_weight = column_or_1d(sample_weight, dtype=np.float64)
+            check_consistent_length(inputs, sample_weight)
+            used = sample_weight != 0  # so that every class and every part of the split has rows that count
+            if not used.any():
+                raise ValueError("sample_weight must not be zero for all rows")
+            inputs, sample_weight = inputs[used], sample_weight[used]
+            labels = {name: column[used] for name, column in labels.items()}
         tasks, targets = self._read_tasks(labels)
         draw = check_random_state(self.random_state)
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
         with TemporaryDirectory(prefix="tagalong-") as folder:
             out = Path(folder if self.out is None else self.out)
-            self.results_, self.best_ = _run_study(self, inputs, tasks, targets, out, seeds)
+            self.results_, self.best_ = _run_study(self, inputs, tasks, targets, sample_weight, out, seeds)
             measured = out / "affinity.json"
             self.affinity_ = Affinity.load(measured) if measured.exists() else None
         if self.out is None:
@@ -192,8 +201,8 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 
     _numeric = False
 
-    def fit(self, X: Any, y: Any) -> Any:
-        super().fit(X, y)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        super().fit(X, y, sample_weight)
         self.classes_ = self._classes[0] if self._flat else self._classes
         return self
 
@@ -236,7 +245,13 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
 
 
 def _run_study(
-    estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
+    estimator: Any,
+    inputs: NDArray[Any],
+    tasks: Sequence[Task],
+    targets: Columns,
+    sample_weight: Any,
+    out: Path,
+    seeds: tuple[int, int],
 ) -> tuple[Results, Best]:
     """Runs the study described by an estimator's parameters.
 
@@ -245,6 +260,7 @@ def _run_study(
         inputs: the features [rows, features].
         tasks: the tasks, one per target.
         targets: the labels of each task. Missing labels are NaN.
+        sample_weight: the weight of each row, or None.
         out: the study's folder.
         seeds: the seeds for the split and for the first network.
 
@@ -272,7 +288,9 @@ def _run_study(
     recipe = collect(problems, partial(Recipe, **settings))
     encoder, split = MLP(inputs.shape[1], sizes), (1 - val - test, val, test)
     make_problem = partial(Problem.from_arrays, encoder=encoder, recipe=recipe, split=split, seed=seeds[0])
-    problem = collect(problems, make_problem, torch.tensor(inputs), targets, tasks)
+    problem = collect(
+        problems, partial(make_problem, sample_weight=sample_weight), torch.tensor(inputs), targets, tasks
+    )
     budgets, count = _to_python(estimator.budgets), _to_python(estimator.seeds)
     request = {
         "methods": estimator.methods,

@@ -57,6 +57,7 @@ def fields_from_arrays(
     seed: int,
     notes: Sequence[str],
     unlabelled: Any = None,
+    sample_weight: Any = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
     problems = setting_problems(name, seed, split, encoder, notes)
@@ -77,7 +78,16 @@ def fields_from_arrays(
         notes=notes,
         warnings=warnings,
         unlabelled=unlabelled,
+        row_weights=None if sample_weight is None else _read_weights(sample_weight, len(raw)),
     )
+
+
+def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (rows,) or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        expected = f"must have one finite weight for each of {rows} rows, none negative and not all zero"
+        raise InvalidInput("sample_weight", expected, f"weights of shape {list(weights.shape)}")
+    return weights
 
 
 def setting_problems(name: Any, seed: Any, split: Any, encoder: Any, notes: Any = ()) -> list[InvalidInput]:
@@ -209,6 +219,7 @@ def make_fields(
     notes: Sequence[str] = (),
     warnings: Sequence[str] = (),
     unlabelled: Any = None,
+    row_weights: NDArray[np.float64] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of a problem.
 
@@ -224,6 +235,7 @@ def make_fields(
         notes: notes on the data.
         warnings: warnings about the data, which are logged and added to the notes.
         unlabelled: more rows without labels, in the form that the fitted preparation reads, or None.
+        row_weights: the weight of each row, or None if all rows count the same.
     """
     log_warnings(name, warnings)
     table, inputs, more = prepare(row_split.train)
@@ -235,7 +247,8 @@ def make_fields(
     def make_split(rows: RowNumbers) -> Split:
         own = {task: torch.as_tensor(values[rows], dtype=dtype) for task, values in labels.items()}
         index = torch.as_tensor(rows)
-        return Split(inputs[index], own, None if clusters is None else clusters[index])
+        weights = None if row_weights is None else torch.as_tensor(row_weights[rows], dtype=dtype)
+        return Split(inputs[index], own, None if clusters is None else clusters[index], weights)
 
     train = make_split(row_split.train)
     without_labels = _read_unlabelled(table, unlabelled)

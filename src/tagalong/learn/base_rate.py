@@ -25,7 +25,7 @@ def has_constant(problem: Problem, task: Task) -> bool:
     return targets[task.name].dim() == 1
 
 
-def constant_output(task: Task, labels: Tensor) -> Tensor:
+def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns the output of the head that, as a constant, minimizes the mean loss over these labels.
 
     This is the mean for regression, the log-odds of the base rate for a binary task, and the log-frequencies of the
@@ -35,6 +35,7 @@ def constant_output(task: Task, labels: Tensor) -> Tensor:
     Args:
         task: the task (see `has_constant`).
         labels: the labels [rows], with NaN for missing ones. At least one label must be present.
+        weights: the weight of each row, or None if all rows count the same.
 
     Example:
         >>> constant_output(Task("age", kind="regression"), torch.tensor([1.0, 2.0, torch.nan])).item()
@@ -43,13 +44,14 @@ def constant_output(task: Task, labels: Tensor) -> Tensor:
         0.25
     """
     known = labels[labels.isfinite()].double()
+    row_weights = torch.ones_like(known) if weights is None else weights[labels.isfinite()].to(known)
     if task.kind == "regression":
-        return known.mean().reshape(1)
+        return ((known * row_weights).sum() / row_weights.sum()).reshape(1)
     if task.kind == "multiclass":
-        counts = torch.bincount(known.long(), minlength=task.head_size).double()
+        counts = torch.bincount(known.long(), row_weights, minlength=task.head_size)
         return _frequencies(counts * _class_weights(task), len(known)).log()
-    weights = _class_weights(task)[(known > 0.5).long()]
-    counts = torch.stack([(weights * (1 - known)).sum(), (weights * known).sum()])
+    row_weights = row_weights * _class_weights(task)[(known > 0.5).long()]
+    counts = torch.stack([(row_weights * (1 - known)).sum(), (row_weights * known).sum()])
     return _frequencies(counts, len(known)).log().diff()  # of the positive and the negative class
 
 
@@ -84,6 +86,8 @@ def base_rates(problem: Problem) -> dict[str, Tensor]:
         tasks = [task for task in problem.tasks if has_constant(problem, task)]
         labels = read_targets(problem.train.only([task.name for task in tasks])) if tasks else {}
         _base_rates[problem] = {
-            task.name: constant_output(task, labels[task.name]) for task in tasks if labels[task.name].isfinite().any()
+            task.name: constant_output(task, labels[task.name], problem.train.weights)
+            for task in tasks
+            if labels[task.name].isfinite().any()
         }
     return _base_rates[problem]

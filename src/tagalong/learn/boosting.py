@@ -17,7 +17,7 @@ from tagalong.score import Score
 from .losses import mean_loss
 from .problem import Problem
 from .rows import Split
-from .scoring import error_of
+from .scoring import score_outputs
 from .task import Task
 
 Array = NDArray[Any]
@@ -45,8 +45,8 @@ def boosting_scores(problem: Problem, settings: BoostingSettings | None = None) 
 
     Models are `HistGradientBoostingClassifier` and `HistGradientBoostingRegressor`. They are trained on the rows and
     inputs that networks are trained on, and their losses and errors are defined as for networks. Rows without a label
-    are left out, and class weights are used as sample weights. The number of trees is the one with the lowest loss on
-    the validation rows.
+    are left out, and the weights of classes and rows are used as sample weights. The number of trees is the one with
+    the lowest loss on the validation rows.
 
     Args:
         problem: a problem with rows in memory, a vector of inputs per row, and one label per task and row. Tasks must
@@ -68,6 +68,7 @@ class _BoostedTask:
     def __init__(self, task: Task, problem: Problem, settings: BoostingSettings) -> None:
         self._task, self._settings, self._scale = task, settings, problem.scales.get(task.name)
         self._rows = {part: _read_rows(split, task.name) for part, split in problem.splits.items()}
+        self._weights = {part: split.weights for part, split in problem.splits.items()}
         self._model: Any = _make_model(task, settings)
         self._trees = 0
 
@@ -76,7 +77,9 @@ class _BoostedTask:
         inputs, targets = self._rows["train"]
         known = targets.isfinite().numpy()
         labels = targets.numpy()[known]
-        weights = _sample_weights(self._task, labels)
+        weights = None if self._weights["train"] is None else self._weights["train"].numpy()[known]
+        if self._task.class_weights is not None:
+            weights = np.array(self._task.class_weights)[labels.astype(int)] * (1 if weights is None else weights)
         losses: list[float] = []
         while len(losses) < self._settings.max_trees and len(losses) - self._trees < self._settings.patience:
             self._model.max_iter = min(len(losses) + TREES_AT_ONCE, self._settings.max_trees)
@@ -88,14 +91,14 @@ class _BoostedTask:
         """Returns the loss with each number of trees, except for those that are known already."""
         inputs, targets = self._rows["val"]
         outputs = islice(self._staged_outputs(inputs), start, None)
-        return [float(mean_loss(self._task, output, targets)) for output in outputs]
+        return [float(mean_loss(self._task, output, targets, self._weights["val"])) for output in outputs]
 
     def score(self, part: str) -> Score:
         """Returns the loss and error on some rows."""
         inputs, targets = self._rows[part]
         outputs = next(islice(self._staged_outputs(inputs), self._trees - 1, None))
-        loss = float(mean_loss(self._task, outputs, targets))
-        return Score(loss, error_of(self._task, outputs, targets, self._scale, loss))
+        score = score_outputs(self._task, outputs, targets, self._scale, self._weights[part])
+        return Score(score.loss, score.error)
 
     def _staged_outputs(self, inputs: Array) -> Iterator[Tensor]:
         """Yields what the head of a network would return, with one tree, two trees and so on."""
@@ -126,7 +129,3 @@ def _make_model(task: Task, settings: BoostingSettings) -> Any:
     kind = HistGradientBoostingRegressor if task.kind == "regression" else HistGradientBoostingClassifier
     # Trees are added by further calls of `fit`, since older versions can only stop early on rows that they draw.
     return kind(learning_rate=settings.learning_rate, early_stopping=False, warm_start=True, random_state=0)
-
-
-def _sample_weights(task: Task, labels: Array) -> Array | None:
-    return None if task.class_weights is None else np.array(task.class_weights)[labels.astype(int)]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from tagalong.score import Score
 
 from .base_rate import constant_output, has_constant, read_targets
 from .problem import Problem
 from .scoring import score_outputs
-from .task import Task
 
 
 def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[str, Score]:
@@ -31,15 +28,14 @@ def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[
     """
     tasks = [task for task in problem.tasks if has_constant(problem, task)]
     names = [task.name for task in tasks]
-    fitted = read_targets(problem.splits[fit_on].only(names))
-    scored = fitted if part == fit_on else read_targets(problem.splits[part].only(names))
-    return {
-        task.name: _score(task, fitted[task.name], scored[task.name], problem.scales.get(task.name))
-        for task in tasks
-        if fitted[task.name].isfinite().any()
-    }
-
-
-def _score(task: Task, labels: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> Score:
-    outputs = constant_output(task, labels).expand(len(targets), -1)
-    return score_outputs(task, outputs, targets, scale)
+    fit_rows, score_rows = problem.splits[fit_on].only(names), problem.splits[part].only(names)
+    fitted = read_targets(fit_rows)
+    scored = fitted if part == fit_on else read_targets(score_rows)
+    scores = {}
+    for task in tasks:
+        labels, targets = fitted[task.name], scored[task.name]
+        if labels.isfinite().any():
+            outputs = constant_output(task, labels, fit_rows.weights).expand(len(targets), -1)
+            scale = problem.scales.get(task.name)
+            scores[task.name] = score_outputs(task, outputs, targets, scale, score_rows.weights)
+    return scores

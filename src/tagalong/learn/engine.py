@@ -292,7 +292,8 @@ class Training:
         self.problem = problem = problem.with_network(jobs[0].network)
         self.step: Step
         if len(jobs) == 1:
-            self.step = ModuleStep(problem, jobs[0], self.device, self.targets.get(jobs[0]), meter)
+            weighted = problem.weighted(jobs[0].weighting)
+            self.step = ModuleStep(weighted, jobs[0], self.device, self.targets.get(jobs[0]), meter)
         else:
             self.step = StackStep(problem, jobs, self.device, self.targets)
         self._recipes = [job.adapt(problem.recipe) for job in jobs]
@@ -418,6 +419,7 @@ class Training:
             settings = ", ".join(f"{name}={value!r}" for name, value in recipe.definition.items())
             parts = [f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"]
             parts += [] if job.network is None else [f"network={job.network!r}"]
+            parts += [] if job.weighting is None else [f"rows={self.problem.weighted(job.weighting).fingerprint}"]
             parts += [f"targets={targets_digest(self.targets[job])}"] if self.targets.get(job) else []
             networks.append(f"({', '.join(parts)}) by Recipe({settings})")
         data = f"{self.problem.name} {self.problem.fingerprint}"

@@ -34,6 +34,7 @@ class Job:
         taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
             `Lesson`).
         network: the name of another network than the problem's own (see `Problem.alternatives`), or None.
+        weighting: the name of other row weights than the problem's own (see `Problem.weightings`), or None.
     """
 
     tasks: tuple[str, ...]
@@ -44,6 +45,7 @@ class Job:
     lr: float | None = None
     taught: Taught | None = None
     network: str | None = None
+    weighting: str | None = None
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""
@@ -124,6 +126,9 @@ def job_problems(
     if job.network is not None and job.network not in problem.alternatives:
         expected = f"must be None{''.join(f' or {name!r}' for name in problem.alternatives)} for this problem"
         problems.append(InvalidInput("`job.network`", expected, repr(job.network)))
+    if job.weighting is not None and job.weighting not in problem.weightings:
+        names = ", ".join(map(repr, problem.weightings))
+        problems.append(InvalidInput("`job.weighting`", f"must be None or one of [{names}]", repr(job.weighting)))
     if not job.width > 0:
         problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
     if job.epochs is not None and job.epochs < 1:

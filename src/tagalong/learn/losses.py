@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,11 +22,24 @@ from .own_targets import Targets, to_probabilities
 from .rows import Batch, Draw, Rows, Split, rows_at_once, select_rows
 from .task import Task
 
+Item = TypeVar("Item")
 
-def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean loss over the labeled rows, or 0 if there are none."""
-    losses, present = task.row_losses(outputs, targets)
-    return losses.sum() / present.sum().clamp(min=1)
+
+def mean_loss(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Returns the mean loss over the labeled rows, weighted if rows have weights, or 0 if there are none."""
+    losses, counted = task.row_losses(outputs, targets)
+    if weights is not None:
+        losses, counted = weigh(losses, weights), counted * weights
+    return _divide(losses.sum(), counted.sum())
+
+
+def weigh(losses: Tensor, weights: Tensor) -> Tensor:
+    """Returns losses times weights, where the loss of a row of weight 0 may be infinite or NaN."""
+    return torch.where(weights > 0, losses * weights, 0)
+
+
+def _divide(sums: Tensor, counts: Tensor) -> Tensor:
+    return sums / torch.where(counts > 0, counts, 1)
 
 
 class Labels(NamedTuple):
@@ -42,6 +55,20 @@ class Labels(NamedTuple):
     values: Tensor
     present: Tensor | None
     by_network: bool
+
+
+class LabeledBatch(NamedTuple):
+    """Some rows with their labels.
+
+    Attributes:
+        inputs: [rows, …], or [seeds, rows, …] if networks have different seeds.
+        labels: the labels of each family, then of each separate task.
+        weights: the weight of each row [rows, 1] or [networks, rows, 1], or None if all rows count the same.
+    """
+
+    inputs: Tensor
+    labels: list[Labels]
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +92,10 @@ class LabelTable:
         return Labels(self._select(self.values, rows), present, by_network)
 
     def _select(self, table: Tensor, rows: Tensor | slice) -> Tensor:
-        if isinstance(rows, slice):
-            return table[rows]
         if self.columns is None:
-            return select_rows(table, rows)
+            return table[rows] if isinstance(rows, slice) else select_rows(table, rows)
+        if isinstance(rows, slice):
+            rows = torch.arange(len(table), device=table.device)[rows]
         return table[rows.unsqueeze(-1), self.columns.unsqueeze(1)]
 
 
@@ -85,7 +112,6 @@ class Losses:
         tasks: the tasks family by family, as they are ordered in the last dimension of all results.
         families: the tasks of each family.
         separate: the tasks that belong to no family. They come last.
-        trains: see above, in the order of the results.
         places: the place of each given task in the results.
         weights: the weight of each task in the loss of each network [networks, tasks], 0 if it is not trained.
     """
@@ -113,15 +139,15 @@ class Losses:
         names = [task.name for task in tasks]
         order = [names.index(task.name) for task in self.tasks]
         self.places = np.argsort(order)
-        self.trains = None if trains is None else trains[:, order]
         weights = np.array([task.weight for task in self.tasks])
-        like = outputs[names[0]]
-        self.weights = torch.from_numpy(weights if self.trains is None else weights * self.trains).to(like)
-        self._networks = {}  # that train a separate task
+        like = next(iter(outputs.values()))
+        # The networks that train each separate task, or None for one network
+        self._trained_by: list[Tensor | None] = [None] * len(self.separate)
         if trains is not None:
-            for task in self.separate:
-                networks = np.flatnonzero(trains[:, names.index(task.name)])
-                self._networks[task.name] = torch.from_numpy(networks).to(like.device)
+            weights = weights * trains[:, order]
+            networks = [np.flatnonzero(trains[:, names.index(task.name)]) for task in self.separate]
+            self._trained_by = [torch.from_numpy(numbers).to(like.device) for numbers in networks]
+        self.weights = torch.from_numpy(weights).to(like)
 
     @property
     def sizes(self) -> list[int]:
@@ -147,9 +173,8 @@ class Losses:
         distinct, columns, like = [targets[task.name] for task in tasks], None, targets[tasks[0].name]
         if any(task.name in replaced for replaced in own for task in tasks):
             used = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
-            distinct = list({id(target): target for target in used}.values())
-            numbers = {id(target): number for number, target in enumerate(distinct)}
-            columns = torch.tensor([numbers[id(target)] for target in used], device=like.device).view(-1, len(tasks))
+            distinct, numbers = _distinct(used)
+            columns = torch.tensor(numbers, device=like.device).view(-1, len(tasks))
         if len({target.dim() for target in distinct}) > 1:  # classes, and probabilities of classes
             size = tasks[0].head_size
             distinct = [to_probabilities(target, size) if target.dim() == 1 else target for target in distinct]
@@ -160,58 +185,49 @@ class Losses:
         present = finite.flatten(2).all(2) if values.dim() > 2 else finite
         return LabelTable(torch.where(finite, values, 0), None if present.all() else present, columns)
 
-    def row_losses(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Tensor | None]:
-        """Returns the loss of each row for each task [networks, rows, tasks], 0 if the label is missing.
+    def row_losses(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
+        """Returns the loss of each row for each task [networks, rows, tasks], times the weight of the row.
 
-        Also returns whether each label is present, or None if none is missing. This has no dimension for the networks
-        if they share the labels.
+        Also returns how much each label counts: the weight of its row, or 0 if the label is missing. This has no
+        dimension for the networks if they share it, and is None if all labels count the same.
 
         Args:
             outputs: the outputs of each family and of each separate task, see `join`.
-            labels: their labels.
+            batch: the rows.
         """
         losses: list[Tensor] = []
         present: list[Tensor | None] = []
         first = len(self.families)
-        for family, values, own in zip(self.families, outputs[:first], labels[:first], strict=True):
-            family_losses = _family_losses(family, values, own)
-            losses.append(family_losses if own.present is None else torch.where(own.present, family_losses, 0))
-            present.append(own.present)
-        for task, values, own in zip(self.separate, outputs[first:], labels[first:], strict=True):
-            task_losses, is_labeled = self._separate_losses(task, values, own)
+        for family, values, labels in zip(self.families, outputs[:first], batch.labels[:first], strict=True):
+            family_losses = _family_losses(family, values, labels)
+            losses.append(family_losses if labels.present is None else torch.where(labels.present, family_losses, 0))
+            present.append(labels.present)
+        separate = zip(self.separate, outputs[first:], batch.labels[first:], self._trained_by, strict=True)
+        for task, values, labels, networks in separate:
+            task_losses, is_labeled = _separate_losses(task, values, labels, networks)
             losses.append(task_losses.unsqueeze(-1))
             present.append(is_labeled.unsqueeze(-1) > 0)
-        if len(losses) == 1:
-            return losses[0], present[0]
-        if all(mask is None for mask in present):
-            return torch.cat(losses, -1), None
-        masks = [
-            torch.ones_like(values, dtype=torch.bool) if mask is None else mask.expand_as(values)
-            for values, mask in zip(losses, present, strict=True)
-        ]
-        return torch.cat(losses, -1), torch.cat(masks, -1)
 
-    def _separate_losses(self, task: Task, outputs: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
-        """Returns the losses [networks, rows] of a separate task, and 1 for each label that is present, otherwise 0."""
-        targets = labels.values.select(2 if labels.by_network else 1, 0)
-        if self.trains is None:
-            return task.row_losses(outputs, targets)
-        # Other networks are left out, since a loss of any kind may be infinite, and 0 times infinity is not 0.
-        trained = self._networks[task.name]
-        if labels.by_network:
-            targets = targets.index_select(0, trained)
-        row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.by_network else None))
-        losses, present = row_losses(outputs.index_select(0, trained), targets)
-        absent = losses.new_zeros(len(outputs), losses.shape[1])
-        return absent.index_copy(0, trained, losses), absent.index_copy(0, trained, present)
+        joined, counted = losses[0], present[0]
+        if len(losses) > 1:
+            joined, counted = torch.cat(losses, -1), None
+            if any(mask is not None for mask in present):
+                masks = [
+                    torch.ones_like(values, dtype=torch.bool) if mask is None else mask.expand_as(values)
+                    for values, mask in zip(losses, present, strict=True)
+                ]
+                counted = torch.cat(masks, -1)
+        if batch.weights is None:
+            return joined, counted
+        return weigh(joined, batch.weights), batch.weights * (torch.ones_like(joined) if counted is None else counted)
 
-    def means(self, outputs: Sequence[Tensor], labels: Sequence[Labels]) -> tuple[Tensor, Tensor]:
-        """Returns the mean loss of each task over the labeled rows [networks, tasks], and the number of such rows."""
-        losses, present = self.row_losses(outputs, labels)
-        if present is None:
-            return losses.mean(-2), losses.new_full(losses.shape[-1:], losses.shape[-2])
-        counts = present.sum(-2)
-        return losses.sum(-2) / counts.clamp(min=1), counts
+    def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor]:
+        """Returns the mean loss of each task over the labeled rows [networks, tasks], and whether there are any."""
+        losses, counted = self.row_losses(outputs, batch)
+        if counted is None:
+            return losses.mean(-2), losses.new_ones(losses.shape[-1:], dtype=torch.bool)
+        counts = counted.sum(-2)
+        return _divide(losses.sum(-2), counts), counts > 0
 
 
 def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
@@ -235,6 +251,23 @@ def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> T
     return losses.unflatten(-2, (-1, members)).mean(-2) if members > 1 else losses
 
 
+def _separate_losses(task: Task, outputs: Tensor, labels: Labels, networks: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the losses [networks, rows] of a separate task, and 1 for each label that is present, otherwise 0.
+
+    Networks that do not train the task are left out, since a loss of any kind may be infinite, and 0 times infinity is
+    not 0.
+    """
+    targets = labels.values.select(2 if labels.by_network else 1, 0)
+    if networks is None:
+        return task.row_losses(outputs, targets)
+    if labels.by_network:
+        targets = targets.index_select(0, networks)
+    row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.by_network else None))
+    losses, present = row_losses(outputs.index_select(0, networks), targets)
+    absent = losses.new_zeros(len(outputs), losses.shape[1])
+    return absent.index_copy(0, networks, losses), absent.index_copy(0, networks, present)
+
+
 class LabeledRows:
     """Rows with the labels of all tasks, prepared once if the rows are in memory, otherwise batch by batch.
 
@@ -242,28 +275,47 @@ class LabeledRows:
         rows: the rows.
         losses: the losses that the labels are for.
         own: see `Losses.tables`.
+        weights: the row weights of each network, or None for those of the rows.
     """
 
-    def __init__(self, rows: Rows, losses: Losses, own: Sequence[Targets] = ()) -> None:
+    def __init__(
+        self, rows: Rows, losses: Losses, own: Sequence[Targets] = (), weights: Sequence[Tensor | None] | None = None
+    ) -> None:
         self._rows, self._losses = rows, losses
         self._tables = losses.tables(rows.targets, own) if isinstance(rows, Split) else []
+        self._weights: LabelTable | None = None
+        distinct, numbers = _distinct([rows.weights] if weights is None else weights)
+        if any(tensor is not None for tensor in distinct):
+            ones = losses.weights.new_ones(len(rows))
+            values = torch.stack([ones if tensor is None else tensor.to(ones) for tensor in distinct], 1)
+            columns = torch.tensor(numbers, device=ones.device).unsqueeze(1) if len(distinct) > 1 else None
+            self._weights = LabelTable(values, None, columns)
 
-    def batch(self, rows: Tensor, networks_per_seed: int = 1) -> tuple[Tensor, list[Labels]]:
-        """Returns the inputs and labels of these rows, [rows] or [seeds, rows]."""
+    def batch(self, rows: Tensor, networks_per_seed: int = 1) -> LabeledBatch:
+        """Returns these rows, [rows] or [seeds, rows]."""
         if not isinstance(self._rows, Split):
             return self._prepare(self._rows.batch(rows))
         rows = rows.to(self._rows.inputs.device)
         rows_of_networks = rows.repeat_interleave(networks_per_seed, 0) if rows.dim() > 1 else rows
-        return select_rows(self._rows.inputs, rows), [table.on(rows_of_networks) for table in self._tables]
+        return self._label(select_rows(self._rows.inputs, rows), rows_of_networks)
 
-    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[tuple[Tensor, list[Labels]]]:
+    def _label(self, inputs: Tensor, rows: Tensor | slice) -> LabeledBatch:
+        weights = None if self._weights is None else self._weights.on(rows).values
+        return LabeledBatch(inputs, [table.on(rows) for table in self._tables], weights)
+
+    def _prepare(self, batch: Batch) -> LabeledBatch:
+        """Labels a batch of rows that are not in memory."""
+        inputs, targets = batch
+        return LabeledBatch(inputs, [table.on(slice(None)) for table in self._losses.tables(targets)])
+
+    def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[LabeledBatch]:
         """Yields the batches of an epoch; see `Rows.batches`."""
         if not isinstance(self._rows, Split):
             return map(self._prepare, self._rows.batches(parts, draw))
         rows = torch.cat(list(parts)).to(self._rows.inputs.device)  # all at once: a GPU would wait for each copy
         return map(self.batch, rows.split([len(part) for part in parts]))
 
-    def chunks(self) -> Iterator[tuple[Tensor, list[Labels]]]:
+    def chunks(self) -> Iterator[LabeledBatch]:
         """Yields all rows in order, in chunks."""
         if not isinstance(self._rows, Split):
             yield from map(self._prepare, self._rows.chunks())
@@ -272,7 +324,7 @@ class LabeledRows:
         at_once = rows_at_once(inputs)
         for start in range(0, len(inputs), at_once):
             part = slice(start, start + at_once)
-            yield inputs[part], [table.on(part) for table in self._tables]
+            yield self._label(inputs[part], part)
 
     @torch.no_grad()
     def mean_losses(self, outputs_on: Callable[[Tensor], Sequence[Tensor]]) -> NDArray[np.float64]:
@@ -285,20 +337,21 @@ class LabeledRows:
         """
         first = first_half(len(self._rows), self._rows.groups)
         sums, start = torch.zeros(()), 0
-        for inputs, labels in self.chunks():
-            losses, present = self._losses.row_losses(outputs_on(inputs), labels)
-            counted = torch.ones_like(losses) if present is None else present.expand_as(losses).to(losses.dtype)
-            in_first = first[start : start + len(inputs), None].to(losses.device)
+        for batch in self.chunks():
+            losses, counted = self._losses.row_losses(outputs_on(batch.inputs), batch)
+            counted = torch.ones_like(losses) if counted is None else counted.expand_as(losses).to(losses.dtype)
+            in_first = first[start : start + len(batch.inputs), None].to(losses.device)
             both = torch.stack([losses, counted])
             sums = sums + torch.stack([torch.where(half, both, 0).sum(-2) for half in (in_first, ~in_first)], 1)
-            start += len(inputs)
-        losses, counts = sums.double().cpu().numpy()  # [halves, networks, tasks] each
-        with np.errstate(invalid="ignore"):
-            halves = losses / counts
-        table = np.stack([losses.sum(0) / np.maximum(counts.sum(0), 1), *halves], -1)
-        return table[..., self._losses.places, :]
+            start += len(batch.inputs)
+        halves = sums.double().cpu()  # [losses and counts, halves, networks, tasks]
+        total = _divide(*halves.sum(1))
+        table = torch.stack([total, *(halves[0] / halves[1])], -1).numpy()
+        return np.asarray(table[..., self._losses.places, :])
 
-    def _prepare(self, batch: Batch) -> tuple[Tensor, list[Labels]]:
-        """Returns the inputs and labels of a batch of rows that are not in memory."""
-        inputs, targets = batch
-        return inputs, [table.on(slice(None)) for table in self._losses.tables(targets)]
+
+def _distinct(tensors: Sequence[Item]) -> tuple[list[Item], list[int]]:
+    """Returns the different tensors, and the place of each given one among them."""
+    by_id = {id(tensor): tensor for tensor in tensors}
+    places = {key: place for place, key in enumerate(by_id)}
+    return list(by_id.values()), [places[id(tensor)] for tensor in tensors]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tagalong.score import Score
 from .balance import make_balancer
 from .captured_step import CapturedStep, why_not_captured
 from .job import Job
-from .losses import LabeledRows, Labels, Losses
+from .losses import LabeledBatch, LabeledRows, Losses
 from .network import build_network, evaluation_mode, join_layers
 from .own_targets import Targets, replace_targets
 from .problem import Problem
@@ -121,26 +122,26 @@ class ModuleStep:
                 self._captured_step(rows)
                 self.steps += 1
             return
-        for inputs, labels in self.rows.batches(batches, (self.job.seed, epoch)):
+        for batch in self.rows.batches(batches, (self.job.seed, epoch)):
             set_rate(self.optimizer, self.rate(epoch))
-            loss = self.minimize(inputs, labels)
+            loss = self.minimize(batch)
             self.steps += 1
             if self.windows is not None:
                 self.windows.add_loss(loss, epoch)
 
-    def minimize(self, inputs: Tensor, labels: Sequence[Labels]) -> float:
+    def minimize(self, batch: LabeledBatch) -> float:
         """Takes a step, and measures affinities if there is a meter. Returns the loss if the learning rate needs it."""
         self.optimizer.zero_grad()
         loss = 0.0
         if self.job.rule == "plain" and self._step_meter is None and self.windows is None:
             self.network.at_step(self.steps)
             with self.recipe.precision(self.device):
-                means, _ = self.losses.means(self._outputs(inputs), labels)
+                means, _ = self.losses.means(self._outputs(batch.inputs), batch)
                 total = (means * self.losses.weights).sum()
             (total if self.scaler is None else self.scaler.scale(total)).backward()
         else:
             compute = self.task_losses if self._step_meter is None else self._step_meter
-            losses = compute(inputs, labels)
+            losses = compute(batch)
             self.balancer.backward(losses, self.scaler)
             if self.windows is not None:
                 loss = sum(task.weight * float(losses[task.name].detach()) for task in self.tasks)
@@ -152,7 +153,7 @@ class ModuleStep:
         return loss
 
     def _minimize_on(self, rows: Tensor) -> None:
-        self.minimize(*self.rows.batch(rows))
+        self.minimize(self.rows.batch(rows))
 
     def _seed_step(self) -> Sequence[torch.Generator]:
         self.network.at_step(self.steps).reseed_part("encoder")
@@ -164,17 +165,17 @@ class ModuleStep:
             return self.losses.join(self.network(inputs))
         return torch.split(self._joined_heads(self.network.encode(inputs)), self.losses.sizes, 1)
 
-    def task_losses(self, inputs: Tensor, labels: Sequence[Labels]) -> dict[str, Tensor]:
+    def task_losses(self, batch: LabeledBatch) -> dict[str, Tensor]:
         """Returns the mean loss of each task on these rows, with the dropout masks of this step."""
-        return {task: loss for task, (loss, _) in self.losses_and_counts(inputs, labels).items()}
+        return {task: loss for task, (loss, _) in self.labeled_losses(batch).items()}
 
-    def losses_and_counts(self, inputs: Tensor, labels: Sequence[Labels]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the same, with the number of labels of each task."""
+    def labeled_losses(self, batch: LabeledBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Returns the same, with whether there are any labels."""
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            means, counts = self.losses.means(self._outputs(inputs), labels)
+            means, labeled = self.losses.means(self._outputs(batch.inputs), batch)
         places = self.losses.places
-        return {name: (means[place], counts[place]) for name, place in zip(self.job.tasks, places, strict=True)}
+        return {name: (means[place], labeled[place]) for name, place in zip(self.job.tasks, places, strict=True)}
 
     def validate(self) -> NDArray[np.float64]:
         with evaluation_mode(self.network):
@@ -229,8 +230,9 @@ class StepMeter:
         self._held_out = bool(own.pop("held_out", False))
         self._step = step
         targets = rows.targets.values() if isinstance(rows, Split) else ()
-        self._may_lack_labels = not targets or not all(target.isfinite().all() for target in targets)
-        self._held_out_batch: tuple[int, tuple[Tensor, Sequence[Labels]]] | None = None
+        are_complete = bool(targets) and all(target.isfinite().all() for target in targets)
+        self._may_lack_labels = not are_complete or rows.weights is not None
+        self._held_out_batch: tuple[int, LabeledBatch] | None = None
         defaults = {
             "shared": step.network.encoder,
             "optimizer": step.optimizer,
@@ -241,17 +243,17 @@ class StepMeter:
         }
         self.meter = AffinityMeter(**{**defaults, **own})
 
-    def __call__(self, inputs: Tensor, labels: Sequence[Labels]) -> dict[str, Tensor]:
+    def __call__(self, batch: LabeledBatch) -> dict[str, Tensor]:
         """Returns the losses of this step, and takes a measurement if one is due."""
         step = self._step
         held_out = self._held_out_losses if self._held_out else None
         if not self._may_lack_labels:
-            return self.meter(lambda: step.task_losses(inputs, labels), held_out)
+            return self.meter(lambda: step.task_losses(batch), held_out)
         losses: dict[str, Tensor] = {}
         labeled: list[str] = []
 
         def losses_with_labels() -> dict[str, Tensor]:
-            pairs = step.losses_and_counts(inputs, labels)
+            pairs = step.labeled_losses(batch)
             if not losses:  # the first call, without a lookahead step
                 losses.update({task: loss for task, (loss, _) in pairs.items()})
                 labeled.extend(_labeled_tasks(pairs))
@@ -267,11 +269,11 @@ class StepMeter:
             rows = torch.randperm(len(step.problem.val), generator=draw)[: step.recipe.batch_size]
             self._held_out_batch = step.steps, step.val.batch(rows)
         with evaluation_mode(step.network):
-            pairs = step.losses_and_counts(*self._held_out_batch[1])
+            pairs = step.labeled_losses(self._held_out_batch[1])
         return {task: pairs[task][0] for task in _labeled_tasks(pairs)}
 
 
 def _labeled_tasks(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
     """Returns the tasks with labels in a batch."""
-    counts = torch.stack([labels for _, labels in pairs.values()]).tolist()
-    return [task for task, count in zip(pairs, counts, strict=True) if count]
+    labeled = torch.stack([is_labeled for _, is_labeled in pairs.values()]).tolist()
+    return list(compress(pairs, labeled))

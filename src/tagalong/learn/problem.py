@@ -17,7 +17,7 @@ from tagalong.tabular import TableSource
 from .arrays import fields_from_arrays
 from .network import Encoder, EncoderName, make_encoder
 from .recipe import Recipe
-from .rows import Rows, Split
+from .rows import Rows, Split, require_in_memory
 from .table_networks import ChosenNetwork
 from .tables import fields_from_table
 from .tabm import task_problems
@@ -47,6 +47,9 @@ class Problem:
         unlabelled: the inputs of rows without labels, or None. Networks learn from them only if others teach them (see
             `tagalong.learn.teach`).
         chosen_network: the network that was chosen for a table because none was given, or None. See `alternatives`.
+        weightings: other row weights that networks can be trained and scored with, by name (see `Job.weighting`): the
+            weight of each row of "train", "val" or "test". Folds, bootstrap resamples and mixtures of data sets are
+            then networks of one problem, which can be trained together.
 
     Example:
         >>> import numpy as np
@@ -70,6 +73,7 @@ class Problem:
     notes: tuple[str, ...] = ()
     unlabelled: Tensor | None = None
     chosen_network: ChosenNetwork | None = None
+    weightings: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
@@ -90,6 +94,13 @@ class Problem:
                 for name, target in (split.targets.items() if isinstance(split, Split) else ())
                 if len(target) != len(split)
             ]
+        weights = {f"`{part}.weights`": (part, split.weights) for part, split in self.splits.items()}
+        for name, by_part in self.weightings.items():
+            weights |= {f"`weightings[{name!r}][{part!r}]`": (part, own) for part, own in by_part.items()}
+        for argument, (part, own) in weights.items():
+            rows = len(self.splits[part])
+            if own is not None and not (own.shape == (rows,) and bool(own.isfinite().all() and own.min() >= 0)):
+                problems.append(InvalidInput(argument, f"must have {rows} finite numbers that are not negative"))
         raise_problems([*problems, *self._unlabelled_problems()])
 
     def _unlabelled_problems(self) -> list[InvalidInput]:
@@ -116,6 +127,7 @@ class Problem:
         seed: int = 0,
         notes: Sequence[str] = (),
         unlabelled: Any = None,
+        sample_weight: Any = None,
     ) -> Problem:
         """Creates a problem from arrays. NaN in the targets marks a missing label.
 
@@ -135,6 +147,8 @@ class Problem:
             seed: the seed for the split.
             notes: notes on the data, shown in reports.
             unlabelled: the inputs [rows, …] of rows without labels, for networks that others teach.
+            sample_weight: the weight of each row in the losses and scores of all tasks. Rows of weight 0 count as if
+                they had no labels. If None, all rows count the same.
 
         Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
         unchanged. If an encoder is given, integers are also left unchanged, since the encoder may embed them. Inputs
@@ -155,6 +169,7 @@ class Problem:
             seed=seed,
             notes=notes,
             unlabelled=unlabelled,
+            sample_weight=sample_weight,
         )
         return Problem(**fields)
 
@@ -325,8 +340,23 @@ class Problem:
             self._with_networks[name] = replace(self, chosen_network=None, **self.chosen_network.tabm(self.recipe))
         return self._with_networks[name]
 
+    def weighted(self, name: str | None) -> Problem:
+        """Returns the same problem with other row weights, see `weightings`, or itself if the name is None."""
+        if name is None:
+            return self
+        if name not in self._with_weights:
+            splits = dict(self.splits)
+            for part, weights in self.weightings[name].items():
+                splits[part] = replace(require_in_memory(splits[part], "weighting rows"), weights=weights)
+            self._with_weights[name] = replace(self, train=splits["train"], val=splits["val"], test=splits["test"])
+        return self._with_weights[name]
+
     @cached_property
     def _with_networks(self) -> dict[str, Problem]:
+        return {}
+
+    @cached_property
+    def _with_weights(self) -> dict[str, Problem]:
         return {}
 
     @cached_property

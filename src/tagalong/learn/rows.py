@@ -30,6 +30,10 @@ class Rows(Protocol):
     def groups(self) -> Tensor | None:
         """The group number of each row, or None if all rows are independent."""
 
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight of each row, or None if all rows count the same."""
+
     def __len__(self) -> int: ...
 
     def only(self, tasks: Iterable[str]) -> Rows:
@@ -67,11 +71,14 @@ class Split:
         inputs: [rows, …].
         targets: the floating-point targets [rows] or [rows, …] of each task.
         groups: the group number of each row, used for error bars, or None if all rows are independent.
+        weights: the weight of each row in losses and scores, or None if all rows count the same. A row of weight 0
+            counts as if its labels were missing.
     """
 
     inputs: Tensor
     targets: Mapping[str, Tensor]
     groups: Tensor | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -84,7 +91,8 @@ class Split:
     def to(self, device: torch.device | str) -> Split:
         """Returns the same rows on a device."""
         targets = {task: target.to(device) for task, target in self.targets.items()}
-        return Split(self.inputs.to(device), targets, self.groups)
+        weights = None if self.weights is None else self.weights.to(device)
+        return Split(self.inputs.to(device), targets, self.groups, weights)
 
     def only(self, tasks: Iterable[str]) -> Split:
         """Returns the same rows with only the targets of these tasks."""
@@ -113,8 +121,9 @@ class Split:
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the inputs, then the targets sorted by name. A mapped file is represented by its key."""
-        for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
+        """Yields the inputs, the targets sorted by name, and the weights. A mapped file is represented by its key."""
+        weights = [] if self.weights is None else [self.weights]
+        for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets)), *weights):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
             yield _fingerprint_bytes(tensor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -54,18 +55,30 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
         if not task.error_is_loss:
             all_outputs, all_targets = zip(*kept_pairs[task.name], strict=True)
             outputs_and_targets = torch.cat(all_outputs, 1), torch.cat(all_targets)
-        row_losses = np.concatenate(losses[task.name], 1)
-        (scores[task.name],) = _make_scores(task, row_losses, outputs_and_targets, problem.scales.get(task.name))
+        row_losses, scale = np.concatenate(losses[task.name], 1), problem.scales.get(task.name)
+        (scores[task.name],) = _make_scores(task, row_losses, outputs_and_targets, scale, [rows.weights])
     return scores
 
 
 @torch.no_grad()
-def scores_of_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None) -> list[Score]:
-    """Returns the score of each network for a task, given outputs [networks, rows, …]; see `error_of` for the rest."""
-    return _make_scores(task, _row_losses(task, outputs, targets), (outputs, targets), scale)
+def scores_of_outputs(
+    task: Task,
+    outputs: Tensor,
+    targets: Tensor,
+    scale: tuple[float, float] | None,
+    weights: Sequence[Tensor | None],
+) -> list[Score]:
+    """Returns the score of each network for a task, given outputs [networks, rows, …] and the weights of its rows."""
+    return _make_scores(task, _row_losses(task, outputs, targets), (outputs, targets), scale, weights)
 
 
-def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None = None) -> Score:
+def score_outputs(
+    task: Task,
+    outputs: Tensor,
+    targets: Tensor,
+    scale: tuple[float, float] | None = None,
+    weights: Tensor | None = None,
+) -> Score:
     """Returns the loss and error of given outputs, including the loss of each row.
 
     Args:
@@ -73,14 +86,16 @@ def score_outputs(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[flo
         outputs: the outputs [rows, …] for the task.
         targets: the targets, with NaN for missing labels.
         scale: see `error_of`.
+        weights: the weight of each row, or None if all rows count the same.
 
     Example:
         >>> score_outputs(Task("age", "regression"), torch.tensor([1.0, 2.0]), torch.tensor([3.0, torch.nan])).loss
         4.0
     """
-    rows: NDArray[Any] = _row_losses(task, outputs.unsqueeze(0), targets)[0]
-    loss = _mean_losses(rows[None])[0]
-    return Score(loss, error_of(task, outputs, targets, scale, loss), rows)
+    one_network = outputs.unsqueeze(0)
+    rows = _row_losses(task, one_network, targets)
+    (score,) = _make_scores(task, rows, (one_network, targets), scale, [weights], np.float64)
+    return score
 
 
 def _make_scores(
@@ -88,11 +103,27 @@ def _make_scores(
     rows: NDArray[np.float64],
     outputs_and_targets: tuple[Tensor, Tensor] | None,
     scale: tuple[float, float] | None,
+    weights: Sequence[Tensor | None],
+    dtype: type[np.floating[Any]] = np.float32,
 ) -> list[Score]:
     """Returns the score of each network, given losses [networks, rows], and outputs unless the error is the loss."""
+    by_network = None  # [networks, rows]
+    if any(own is not None for own in weights):
+        by_network = torch.stack([torch.ones(rows.shape[1]) if own is None else own.double().cpu() for own in weights])
+        rows = _weighted_losses(rows, by_network.numpy())
     losses = _mean_losses(rows)
-    errors = losses if outputs_and_targets is None else _errors(task, *outputs_and_targets, scale, losses)
-    return [Score(*values) for values in zip(losses, errors, rows.astype(np.float32), strict=True)]
+    errors = losses
+    if outputs_and_targets is not None:
+        errors = _errors(task, *outputs_and_targets, scale, losses, by_network)
+    return [Score(*values) for values in zip(losses, errors, rows.astype(dtype), strict=True)]
+
+
+def _weighted_losses(rows: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Multiplies losses by weights whose mean over the labeled rows is 1. Rows of weight 0 count as unlabeled."""
+    weights = np.where(np.isfinite(rows) & (weights > 0), weights, np.nan)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice")  # networks without labels
+        return np.asarray(rows * (weights / np.nanmean(weights, 1, keepdims=True)))
 
 
 def _mean_losses(rows: NDArray[np.float64]) -> list[float]:
@@ -151,17 +182,34 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
             data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
-    return _errors(task, outputs.unsqueeze(0), targets, scale, [loss])[0]
+    return _errors(task, outputs.unsqueeze(0), targets, scale, [loss], None)[0]
 
 
 @torch.no_grad()
 def _errors(
-    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, losses: list[float]
+    task: Task,
+    outputs: Tensor,
+    targets: Tensor,
+    scale: tuple[float, float] | None,
+    losses: list[float],
+    weights: Tensor | None,
 ) -> list[float]:
-    """Returns the error of each network, given outputs [networks, rows, …]."""
-    present = torch.isfinite(targets)
+    """Returns the error of each network, given outputs [networks, rows, …] and weights [networks, rows]."""
     if task.error_is_loss:
         return losses
+    if weights is not None:  # rows of weight 0 are left out, which differ between networks
+        errors = []
+        for own, row_weights in zip(outputs, weights.to(targets.device), strict=True):
+            rows = row_weights > 0
+            errors += _errors_of_rows(task, own[None, rows], targets[rows], scale, row_weights[rows])
+        return errors
+    return _errors_of_rows(task, outputs, targets, scale, None)
+
+
+def _errors_of_rows(
+    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, weights: Tensor | None
+) -> list[float]:
+    present = torch.isfinite(targets)
     if not present.any():
         return [float("nan")] * len(outputs)
     answers, actual = (_in_original_units(values.double(), scale) for values in (outputs, targets))
@@ -173,9 +221,12 @@ def _errors(
     elif answers.dim() == targets.dim() + 2:
         answers = answers.squeeze(2)
     measure, predicted, labels = ERROR_MEASURES[task.error_name], answers[:, present], actual[present]
+    if weights is not None:
+        weights = weights.view(-1, *[1] * (present.dim() - 1)).expand_as(present)[present]
     if task.error_name in RANKING_MEASURES:
-        return [float(measure(own, labels.cpu())) for own in predicted.cpu()]
-    errors: list[float] = measure(predicted, labels).tolist()
+        on_cpu = None if weights is None else weights.cpu()
+        return [float(measure(own, labels.cpu(), on_cpu)) for own in predicted.cpu()]
+    errors: list[float] = measure(predicted, labels, weights).tolist()
     return errors
 
 
@@ -183,7 +234,11 @@ def _in_original_units(values: Tensor, scale: tuple[float, float] | None) -> Ten
     return values if scale is None else values * scale[1] + scale[0]
 
 
-def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
+def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values.mean(-1) if weights is None else (values * weights).sum(-1) / weights.sum()
+
+
+def error_rate(predicted: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns the fraction of wrong predictions, which are classes or logits of the positive class.
 
     Example:
@@ -191,10 +246,10 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
         0.5
     """
     classes = predicted > 0 if predicted.is_floating_point() else predicted
-    return (classes.double() != targets).double().mean(-1)
+    return _mean((classes.double() != targets).double(), weights)
 
 
-def auroc(scores: Tensor, targets: Tensor) -> Tensor:
+def auroc(scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns one minus the area under the ROC curve, i.e. the fraction of misordered negative-positive pairs.
 
     A tie counts as half a misordered pair.
@@ -203,19 +258,19 @@ def auroc(scores: Tensor, targets: Tensor) -> Tensor:
         >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0.0, 0.0, 1.0, 1.0])).item()
         0.125
     """
-    positives, negatives = _class_counts(scores, targets)
+    positives, negatives = _class_counts(scores, targets, weights)
     above = negatives.cumsum(0) - negatives / 2
     return (positives * above).sum() / (positives.sum() * negatives.sum())
 
 
-def auprc(scores: Tensor, targets: Tensor) -> Tensor:
+def auprc(scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns one minus the average precision. Equal scores are treated as one step of the precision-recall curve.
 
     Example:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
         0.25
     """
-    positives, negatives = _class_counts(scores, targets)
+    positives, negatives = _class_counts(scores, targets, weights)
     if not negatives.any():
         return scores.new_tensor(torch.nan)
     hits = positives.cumsum(0)
@@ -223,8 +278,8 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
     return 1 - (positives * precision).sum() / positives.sum()
 
 
-def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the number of positives and negatives with each score, from the highest score to the lowest.
+def _class_counts(scores: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the weight of positives and negatives with each score, from the highest score to the lowest.
 
     Scores that differ only by rounding error count as equal. Otherwise, a network with dead units would rank rows
     differently depending on which networks it was trained with.
@@ -234,29 +289,31 @@ def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         scores = (scores / step).round()
     distinct, place = torch.unique(-scores, return_inverse=True)
     none = targets.new_zeros(len(distinct))
-    positive = (targets > 0.5).to(targets.dtype)
-    return none.index_add(0, place, positive), none.index_add(0, place, 1 - positive)
+    weights = torch.ones_like(targets) if weights is None else weights.to(targets)
+    positives = weights * (targets > 0.5)
+    return none.index_add(0, place, positives), none.index_add(0, place, weights - positives)
 
 
-def mae(predicted: Tensor, targets: Tensor) -> Tensor:
+def mae(predicted: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns the mean absolute error."""
-    return (predicted - targets).abs().mean(-1)
+    return _mean((predicted - targets).abs(), weights)
 
 
-def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
+def rmse(predicted: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns the root mean squared error."""
-    return (predicted - targets).square().mean(-1).sqrt()
+    return _mean((predicted - targets).square(), weights).sqrt()
 
 
-def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
+def one_minus_r2(predicted: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns one minus R² (the unexplained fraction of the targets' variance), or NaN for constant targets.
 
     Example:
         >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()
         1.0
     """
-    total = (targets - targets.mean()).square().sum()
-    residual = (predicted - targets).square().sum(-1)
+    weights = torch.ones_like(targets) if weights is None else weights
+    total = (weights * (targets - _mean(targets, weights)).square()).sum()
+    residual = (weights * (predicted - targets).square()).sum(-1)
     return torch.where(total > 0, residual / total, torch.nan)
 
 

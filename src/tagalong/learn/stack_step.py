@@ -59,9 +59,11 @@ class StackStep:
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         names = [task.name for task in self.tasks]
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
-        seeds = list(dict.fromkeys(job.seed for job in jobs))
-        networks = [build_network(problem, names, seed, jobs[0].width).to(device) for seed in seeds]
-        origins = np.array([seeds.index(job.seed) for job in jobs])
+        self._problems = [problem.weighted(job.weighting) for job in jobs]
+        starts = [(job.seed, own) for job, own in zip(jobs, self._problems, strict=True)]
+        distinct = list(dict.fromkeys(starts))
+        networks = [build_network(own, names, seed, jobs[0].width).to(device) for seed, own in distinct]
+        origins = np.array([distinct.index(start) for start in starts])
         self.job_of_row = self._arrange(range(len(jobs)))
         self.stack, self._best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
         self._recipes = [job.adapt(problem.recipe) for job in jobs]
@@ -105,8 +107,9 @@ class StackStep:
             logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
         self.losses = Losses(self.tasks, self.stack.network, self._val_rows, self.trains[self.job_of_row])
         own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
-        self.rows = LabeledRows(self._train_rows, self.losses, own)
-        self.val = LabeledRows(self._val_rows, self.losses)
+        problems = [self._problems[job] for job in self.job_of_row]
+        self.rows = LabeledRows(self._train_rows, self.losses, own, [problem.train.weights for problem in problems])
+        self.val = LabeledRows(self._val_rows, self.losses, (), [problem.val.weights for problem in problems])
 
     def _why_not_captured(self) -> str | None:
         """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
@@ -128,10 +131,10 @@ class StackStep:
 
     def _minimize(self, rows: Tensor) -> None:
         """Takes a step on the rows [seeds, batch size] of each seed."""
-        inputs, labels = self.rows.batch(rows[0] if len(rows) == 1 else rows, len(self.job_of_row) // len(rows))
+        batch = self.rows.batch(rows[0] if len(rows) == 1 else rows, len(self.job_of_row) // len(rows))
         self.optimizer.zero_grad()
         with self.recipe.precision(self.device):
-            losses, _ = self.losses.means(self.losses.join(self.stack(inputs)), labels)
+            losses, _ = self.losses.means(self.losses.join(self.stack(batch.inputs)), batch)
         (losses * self.losses.weights).sum().backward()
         self._update()
 
@@ -204,7 +207,10 @@ class StackStep:
             networks = np.flatnonzero(learned[:, column])
             own_outputs = outputs.pop(task.name).index_select(0, self._to_indices(networks))
             scale = self.problem.scales.get(task.name)
-            task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale) if len(networks) else []
+            if not len(networks):
+                continue
+            weights = [self._problems[network].splits[part].weights for network in networks]
+            task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale, weights)
             for network, score in zip(networks, task_scores, strict=True):
                 scores[network][task.name] = score
         return scores

@@ -117,12 +117,12 @@ def _step(
 ) -> Tensors:
     """Returns the losses in training and evaluation mode, and computes the gradients of the former."""
     labeled_rows = LabeledRows(rows, losses)
-    inputs, labels = labeled_rows.batch(batch)
-    means, _ = losses.means(losses.join(compute(inputs)), labels)
+    labeled = labeled_rows.batch(batch)
+    means, _ = losses.means(losses.join(compute(labeled.inputs)), labeled)
     means.sum().backward()
     with evaluation_mode(module), torch.no_grad():
-        inputs, labels = labeled_rows.batch(torch.arange(len(rows)))
-        evaluated, _ = losses.means(losses.join(compute(inputs)), labels)
+        labeled = labeled_rows.batch(torch.arange(len(rows)))
+        evaluated, _ = losses.means(losses.join(compute(labeled.inputs)), labeled)
     return {"the losses": means.detach(), "the losses in evaluation mode": evaluated}
 
 

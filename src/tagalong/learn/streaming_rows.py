@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -70,6 +70,7 @@ class StreamedRows:
     at_once: int = 32
     device: torch.device | str = "cpu"
     threads: int = THREADS
+    weights: ClassVar[None] = None  # all rows count the same
 
     def __len__(self) -> int:
         return len(self.reader)

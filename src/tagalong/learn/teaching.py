@@ -303,7 +303,16 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
     for name, target in rows.targets.items():
         missing = target.new_full((len(inputs) - len(target), *target.shape[1:]), torch.nan)
         targets[name] = torch.cat([target, missing])
-    return replace(problem, train=Split(inputs, targets))
+
+    def extend(weights: Tensor) -> Tensor:
+        return torch.cat([weights, weights.mean().expand(len(inputs) - len(weights))])
+
+    own_weights = None if rows.weights is None else extend(rows.weights)
+    weightings = {
+        name: {part: extend(weights) if part == "train" else weights for part, weights in by_part.items()}
+        for name, by_part in problem.weightings.items()
+    }
+    return replace(problem, train=Split(inputs, targets, weights=own_weights), weightings=weightings)
 
 
 def mix_rows(inputs: Tensor, count: int) -> Tensor:

@@ -83,6 +83,8 @@ class Keys:
         given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
         if job.taught is not None:
             given["taught"] = self._taught_definition(job.taught)
+        if job.weighting is not None:
+            given["rows"] = self.problem.weighted(job.weighting).fingerprint
         if job.network is not None:
             return own | given | self._common_definition | self._network_definition(job.network)
         return own | given | self._common_definition

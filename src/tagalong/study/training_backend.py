@@ -338,9 +338,10 @@ class TrainingRunner(Runner):
 
     def _score_averages(self, answers: Sequence[Mapping[str, Tensor]], part: str) -> dict[str, Score]:
         averages = {task.name: task.averaging for task in self.problem.tasks}
-        targets, scores = self.targets(part), {}
+        targets, scores, weights = self.targets(part), {}, self.problem.splits[part].weights
         for name, outputs in average_answers(answers, averages).items():
-            score = score_outputs(self.problem.task(name), outputs, targets[name], self.problem.scales.get(name))
+            scale = self.problem.scales.get(name)
+            score = score_outputs(self.problem.task(name), outputs, targets[name], scale, weights)
             assert score.rows is not None
             scores[name] = replace(score, rows=score.rows.astype(np.float32))
         return scores
