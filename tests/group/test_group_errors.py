@@ -27,7 +27,6 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (pd.DataFrame(np.array([["x"]]), ["a"], ["a"]), "'x'"),
         ({}, "group"),
         ({"ab": {"a": 1.0}}, "'ab'"),
-        ({("a", "b"): 3.0}, r"3\.0"),
         ({("a", "b"): {"c": 1.0}}, "'c'"),
         ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"\{a, b\}"),
         ({("a", "b"): {"a": 1.0}}, "'b'"),
@@ -111,7 +110,7 @@ def test_given_results_of_larger_groups_need_few_tasks_and_all_pairs() -> None:
     with pytest.raises(ValueError, match=r"14 tasks.*15"):
         select_groups(table, 2, complete="pairs")
     table = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"'a' in \{a, c\}"):
+    with pytest.raises(ValueError, match=r"\{a, c\}"):
         select_groups(table, 1, complete="pairs")
     with pytest.raises(ValueError, match="`complete`"):
         select_groups([Candidate(["a", "b"], {"a": 1.0, "b": 1.0})], 1, complete="pairs")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tagalong.errors import InvalidInput
 
-from .grouping import Group
+from .groups import Group
 from .problem import MAX_LISTED, Bools, Floats, Limits, NetworkChoice, Networks, SelectionProblem, membership
 from .scores import Scores
 from .solvers import can_solve_exactly, solve_search

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from tagalong.affinity import Affinity
 
-Floats = NDArray[np.float64]
+from .problem import Floats
 
 
 @dataclass(frozen=True)

@@ -1,119 +1,23 @@
-"""Defines `Grouping`, the networks selected for a budget. Groupings can be saved as JSON."""
+"""Defines `Grouping`, the networks selected for a budget, and `GroupingsByBudget`, those for several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from tagalong.errors import InvalidInput, first_few, pluralize
 from tagalong.files import check_document, document_text, json_safe, parse_document, report_damage
 from tagalong.rendering import TextTable, tag
 
+from .groups import Group, join_names
 from .solvers import MAX_TIES
-from .stability import Stability
-from .taught import Taught
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
 SAVE_AGAIN_HINT = "save the grouping again"
-NETWORK_TITLES = {"tabm": "TabM"}
-
-
-@dataclass(frozen=True, init=False)
-class Group:
-    """A network with its cost, the tasks on which it is trained, and the subset of these tasks that it serves.
-
-    Several networks may serve the same task if their answers are averaged. Networks that train the same tasks are told
-    apart by `copy`: each copy is trained with a different seed. A network that learns from the answers of other
-    networks names them in `taught`. A wider network has about `size` times as many parameters as a plain one for the
-    same tasks, and uses as much of a budget as `size` plain networks. `network` names another network than the
-    problem's own, e.g. "tabm", which uses as much of a budget as a plain one.
-
-    Example:
-        >>> print(Group(trains={"age", "ill"}, serves={"age"}))
-        serves {age}, helped by {ill}
-        >>> print(Group({"age"}, {"age"}, taught=Taught(("key 1", "key 2"))))
-        serves {age}, taught by 2 networks
-        >>> print(Group({"age"}, {"age"}, copy=1, size=3, network="tabm"))
-        serves {age}, copy 1, 3 times the size, TabM network
-    """
-
-    trains: frozenset[str]
-    serves: frozenset[str]
-    cost: int | float = 1  # an integer stays one in documents
-    copy: int = 0
-    taught: Taught | None = None
-    size: int = 1
-    network: str | None = None
-
-    def __init__(
-        self,
-        trains: Iterable[str],
-        serves: Iterable[str],
-        cost: float = 1,
-        copy: int = 0,
-        taught: Taught | None = None,
-        size: int = 1,
-        network: str | None = None,
-    ) -> None:
-        self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy)
-        self.__dict__.update(taught=taught, size=size, network=network)
-        if not self.serves <= self.trains:
-            others = ", ".join(map(repr, sorted(self.serves - self.trains)))
-            raise InvalidInput("serves", "must contain only tasks in `trains`", others)
-
-    @property
-    def helpers(self) -> frozenset[str]:
-        """The tasks that are trained but not served."""
-        return self.trains - self.serves
-
-    @property
-    def network_text(self) -> str:
-        """The kind of network in words, e.g. "TabM network", or an empty string for the problem's own."""
-        return "" if self.network is None else f"{NETWORK_TITLES.get(self.network, self.network)} network"
-
-    def __str__(self) -> str:
-        parts = [f"serves {{{_join_names(self.serves)}}}"]
-        if self.helpers:
-            parts.append(f"helped by {{{_join_names(self.helpers)}}}")
-        if self.copy:
-            parts.append(f"copy {self.copy}")
-        if self.size > 1:
-            parts.append(f"{self.size} times the size")
-        if self.network:
-            parts.append(self.network_text)
-        if self.taught:
-            parts.append(str(self.taught))
-        return ", ".join(parts)
-
-    def to_document(self, *, cost: bool = True) -> dict[str, Any]:
-        """Returns the group as a JSON-compatible dictionary, which mentions only what is not as usual.
-
-        Args:
-            cost: whether to include the cost.
-
-        Example:
-            >>> Group({"age"}, {"age"}, copy=1).to_document(cost=False)
-            {'trains': ['age'], 'serves': ['age'], 'copy': 1}
-        """
-        document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
-        if cost:
-            document["cost"] = self.cost
-        for name, usual in (("copy", 0), ("size", 1), ("network", None)):
-            if getattr(self, name) != usual:
-                document[name] = getattr(self, name)
-        if self.taught:
-            document["taught"] = self.taught.to_document()
-        return document
-
-    def __lt__(self, other: Group) -> bool:
-        return self._sort_key < other._sort_key
-
-    @property
-    def _sort_key(self) -> tuple[Any, ...]:
-        kind = (repr(self.taught or ""), self.size, self.network or "")
-        return sorted(self.serves), sorted(self.trains), self.cost, self.copy, *kind
+MIN_SETTLED_FRACTION = 0.8  # a task is settled if its group is the same in at least this fraction of resamples
 
 
 @dataclass(frozen=True)
@@ -122,6 +26,34 @@ class NetworkScore:
 
     trains: frozenset[str]
     score: float
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How often resamples of the measured steps lead to the same groups.
+
+    Attributes:
+        resamples: the number of resamples.
+        share: the fraction of resamples that lead to the same grouping.
+        tasks: the task names, in the same order as `together` and `same`.
+        together: the fraction of resamples in which each pair of tasks is served by the same network.
+        same: the fraction of resamples in which each task is served together with the same tasks.
+    """
+
+    resamples: int
+    share: float
+    tasks: tuple[str, ...]
+    together: tuple[tuple[float, ...], ...]
+    same: tuple[float, ...]
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """The tasks whose group differs in more than a fifth of the resamples."""
+        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < MIN_SETTLED_FRACTION)
+
+    def __str__(self) -> str:
+        agreement = f"the same groups in {self.share:.0%} of {self.resamples} resamples"
+        return f"{agreement}; not settled: {', '.join(self.unsettled)}" if self.unsettled else agreement
 
 
 @dataclass(frozen=True)
@@ -188,10 +120,9 @@ class Grouping:
 
     def served_by(self, task: str) -> Group:
         """Returns the group that serves a task."""
-        for group in self.groups:
-            if task in group.serves:
-                return group
-        raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
+        if task not in self.per_task:
+            raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
+        return next(group for group in self.groups if task in group.serves)
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
         """Returns whether the network of a group is trained on each task's loss.
@@ -218,11 +149,11 @@ class Grouping:
             1 is served by {0, 1} with 5, the best of the 2 networks for it; next best: {0, 1, 2} with 2.5.
         """
         group, score = self.served_by(task), self.per_task[task]
-        start = f"{task} is served by {{{_join_names(group.trains)}}} with {score:.6g}"
+        start = f"{task} is served by {{{join_names(group.trains)}}} with {score:.6g}"
         others = [option for option in self.options.get(task, ()) if option.trains != group.trains]
         if not others:
             return f"{start}, the only chosen network that can."
-        next_best = f"{{{_join_names(others[0].trains)}}} with {others[0].score:.6g}"
+        next_best = f"{{{join_names(others[0].trains)}}} with {others[0].score:.6g}"
         is_better = others[0].score > score if self.objective == "max" else others[0].score < score
         if is_better:
             return f"{start}; {next_best} would be better for it alone, but not for all tasks together."
@@ -255,7 +186,7 @@ class Grouping:
         table = TextTable("network", "serves", "helped by", "score", numbers=("network", "score"))
         for number, group in enumerate(self.groups, 1):
             score = sum(self.per_task[task] for task in sorted(group.serves))  # sorted to make rounding deterministic
-            table.add_row(str(number), _join_names(group.serves), _join_names(group.helpers), f"{score:.6g}")
+            table.add_row(str(number), join_names(group.serves), join_names(group.helpers), f"{score:.6g}")
         return "\n".join([self.summary, *table.lines(), *self.remarks])
 
     def _repr_html_(self) -> str:
@@ -270,10 +201,8 @@ class Grouping:
             task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
             for task, options in self.options.items()
         }
-        for name in ("resampled", "unmeasured", "unplaced"):
-            if getattr(self, name):
-                document[name] = json_safe(getattr(self, name))
-        return document
+        usual = {"resampled": None, "unmeasured": 0.0, "unplaced": ()}
+        return document | {name: json_safe(getattr(self, name)) for name in usual if getattr(self, name) != usual[name]}
 
     @staticmethod
     def from_document(document: Any) -> Grouping:
@@ -305,5 +234,73 @@ class Grouping:
         return Grouping.from_document(parse_document(text, "a grouping", FORMAT, VERSION, hint=SAVE_AGAIN_HINT))
 
 
-def _join_names(tasks: Iterable[str]) -> str:
-    return ", ".join(sorted(tasks))
+class GroupingsByBudget(dict[int, Grouping]):
+    """The best grouping for each number of networks, and what each further network gains.
+
+    The total never decreases with further networks, even if all affinities are noise: the more groups there are to
+    choose from, the better they fit the errors of measurement. If the affinities have standard errors, `gains` are
+    corrected for this: groups are selected from resampled affinities, and what their totals owe to the resampling is
+    subtracted.
+
+    Attributes:
+        gains: the gain of each number of networks over the previous one.
+        errors: the standard error of each gain. Empty if the affinities have no standard errors.
+
+    Example:
+        >>> from tagalong import select_groups
+        >>> groupings = select_groups([[0, 5, 1, 0], [5, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]])
+        >>> print(groupings)
+        networks    total    gain  status   groups
+               1  6.33333          optimal  {0, 1, 2, 3}
+               2       18  +11.67  optimal  {0, 1} {2, 3}
+               3       18      +0  optimal  {0, 1} {2, 3}
+               4       18      +0  optimal  {0, 1} {2, 3}
+        2 networks are enough
+        >>> groupings[2].value, groupings.enough
+        (18.0, 2)
+    """
+
+    def __init__(
+        self, groupings: Mapping[int, Grouping], gains: Mapping[int, float], errors: Mapping[int, float]
+    ) -> None:
+        super().__init__(groupings)
+        self.gains = gains
+        self.errors = errors
+
+    @property
+    def enough(self) -> int:
+        """The number of networks after which a further one gains no more than its standard error."""
+        budgets = list(self)
+        for budget, following in pairwise(budgets):
+            if self.gains[following] <= max(self.errors.get(following, 0.0), 1e-9 * abs(self[following].value)):
+                return budget
+        return budgets[-1]
+
+    def to_frame(self) -> Any:
+        """Returns a pandas DataFrame with one row for each number of networks."""
+        import pandas as pd
+
+        rows = [
+            {
+                "networks": budget,
+                "total": grouping.value,
+                "gain": self.gains.get(budget),
+                "error": self.errors.get(budget),
+                "status": grouping.status,
+                "gap": grouping.gap,
+                "stability": grouping.stability,
+            }
+            for budget, grouping in self.items()
+        ]
+        return pd.DataFrame(rows).set_index("networks")
+
+    def __str__(self) -> str:
+        table = TextTable("networks", "total", "gain", "status", "groups", numbers=("networks", "total", "gain"))
+        for budget, grouping in self.items():
+            gain = f"{self.gains[budget]:+.4g}" if budget in self.gains else ""
+            if budget in self.errors:
+                gain += f" ± {self.errors[budget]:.2g}"
+            groups = " ".join(f"{{{', '.join(sorted(group.trains))}}}" for group in grouping.groups)
+            table.add_row(str(budget), f"{grouping.value:.6g}", gain, grouping.status, groups)
+        enough = f"{self.enough} network{'s are' if self.enough > 1 else ' is'} enough"
+        return f"{table}\n{enough}"

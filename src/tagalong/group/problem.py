@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -76,12 +76,16 @@ class SelectionProblem:
         """The score of each task when trained alone."""
         return np.diag(self.scores)
 
+    @property
+    def listed(self) -> Networks:
+        """The networks that may be chosen, where they are known to be listed."""
+        assert self.networks is not None
+        return self.networks
+
     @cached_property
     def unit_values(self) -> Floats:
         """The score of each unit in each listed network [networks, units], or −inf where it cannot be served."""
-        assert self.networks is not None
-        values = self.networks.values
-        return np.stack([values[:, list(unit)].sum(axis=1) for unit in self.units], axis=1)
+        return np.stack([self.listed.values[:, list(unit)].sum(axis=1) for unit in self.units], axis=1)
 
     def value_of(self, choices: Iterable[NetworkChoice]) -> float:
         """Returns the sum of the scores of all served tasks."""
@@ -163,10 +167,41 @@ class Limits:
             self.reported = time.monotonic()
 
 
-# Returns None for budgets that are too small.
-Solver = Callable[[SelectionProblem, Sequence[int], Limits], list[Solution | None]]
-
-
 def membership(sets: Ints, n: int) -> Bools:
     """Returns whether each set, given as a bit mask, contains each task [sets, tasks]."""
     return np.asarray((sets[:, None] >> np.arange(n)) & 1, dtype=bool)
+
+
+def best_values(
+    problem: SelectionProblem, members: Bools, price: float = 0.0, contributions: Floats | None = None
+) -> Floats:
+    """Returns the value of the best network for each served set, minus its price, or −inf if there is none.
+
+    With c(i) the sum of the scores of task i onto the served tasks, a network of m tasks is worth Σ c(i) / (m − 1). The
+    best helpers for each m are therefore the tasks with the largest c(i), which are found by sorting.
+
+    Args:
+        problem: a problem with pairwise scores.
+        members: the served sets [sets, tasks].
+        price: the price per trained task.
+        contributions: the sum of the scores of each task onto each served set [sets, tasks], if already known.
+    """
+    if contributions is None:
+        contributions = members @ problem.pairwise_scores.T
+    value = values_with_helpers(members, contributions, problem.max_size, price).max(axis=1)
+    single = members.sum(axis=1) == 1
+    value[single] = np.maximum(value[single], problem.single_task_scores[members[single].argmax(axis=1)] - price)
+    return np.where(members.any(axis=1), value, -np.inf)
+
+
+def values_with_helpers(members: Bools, contributions: Floats, max_size: int, price: float = 0.0) -> Floats:
+    """Returns the value of each served set (row) with its best 0, 1, 2, … helpers (columns).
+
+    The value of a group of one task is −inf.
+    """
+    inside = np.where(members, contributions, 0.0).sum(axis=1)
+    offered = -np.sort(np.where(members, np.inf, -contributions), axis=1)
+    gained = np.cumsum(np.concatenate([inside[:, None], offered], axis=1), axis=1)
+    size = members.sum(axis=1)[:, None] + np.arange(members.shape[1] + 1)
+    allowed = (size >= 2) & (size <= min(max_size, members.shape[1]))
+    return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)

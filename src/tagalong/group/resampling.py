@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 
@@ -12,12 +12,13 @@ import numpy as np
 from tagalong.affinity import Affinity
 
 from .build import to_group
-from .grouping import Group, Grouping
+from .grouping import Grouping, Stability
+from .groups import Group
 from .problem import Floats, Limits, SelectionProblem
 from .scores import Scores
 from .solvers import solve
-from .stability import Served, stability
 
+Served = frozenset[frozenset[str]]
 RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 MAX_EXACT_TASKS = 12  # with more tasks, resamples use the local search
 SECONDS_PER_POOL = 0.5  # for a resample of which only promising groups are considered
@@ -92,6 +93,24 @@ def assess_stability(
         dict(zip(further, corrected.tolist(), strict=True)),
         dict(zip(further, errors.tolist(), strict=True)),
     )
+
+
+def stability(served: Served, resampled: Sequence[Served]) -> Stability:
+    """Compares the groups of a grouping with those selected from resamples.
+
+    Example:
+        >>> one, two = [{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]
+        >>> served = [frozenset(map(frozenset, sets)) for sets in (one, one, one, two)]
+        >>> print(stability(served[0], served))
+        the same groups in 75% of 4 resamples; not settled: a, b, c
+    """
+    tasks = tuple(sorted(task for tasks in served for task in tasks))
+    number = len(resampled)
+    served_with = [{task: tasks for tasks in other for task in tasks} for other in resampled]
+    chosen_with = {task: tasks for tasks in served for task in tasks}
+    together = tuple(tuple(sum(b in p[a] for p in served_with) / number for b in tasks) for a in tasks)
+    same = tuple(sum(p[task] == chosen_with[task] for p in served_with) / number for task in tasks)
+    return Stability(number, sum(other == served for other in resampled) / number, tasks, together, same)
 
 
 def _total(scores: Scores, groups: Iterable[Group]) -> float:

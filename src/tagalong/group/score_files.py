@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from tagalong import tabular
 from tagalong.affinity import Affinity, square_matrix
 from tagalong.errors import InvalidInput, is_positive, pluralize, raise_problems
@@ -77,8 +75,6 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
         >>> table.scores[frozenset({"age", "ill"})]
         {'age': 0.95, 'ill': 0.7}
     """
-    if axis not in ("source", "target"):
-        raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     path = Path(path)
     text = "" if path.suffix.lower() == ".parquet" else read_text(path)
     if not text.lstrip().startswith(("{", "[")):
@@ -87,26 +83,22 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TableError(path, f"is not valid JSON: {error}") from None
-    return _from_document(document, path, axis)
+    if not isinstance(document, dict) or not ("matrix" in document or document.get("format") == "tagalong-affinity"):
+        raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
 
-
-def _from_document(document: Any, path: Path, axis: Axis) -> ScoreTable:
-    if isinstance(document, dict) and document.get("format") == "tagalong-affinity":
+    if document.get("format") == "tagalong-affinity":
         if axis == "target":
             raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
         affinity = Affinity.load(path)
         return ScoreTable("affinity", affinity.tasks, affinity)
-    if isinstance(document, dict) and "matrix" in document:
-        if not str(document.get("direction", f"[{axis}]")).startswith(f"[{axis}]"):
-            raise TableError(path, f"must match `axis={axis!r}`", repr(document["direction"]), "pass the other `axis`")
-        try:
-            matrix = [[np.nan if value is None else value for value in row] for row in document["matrix"]]
-            affinity = Affinity.from_matrix(matrix, document.get("tasks"), axis)
-        except (TypeError, ValueError) as error:
-            reason = str(error).replace("`", "")
-            raise TableError(path, f"must have a square matrix of distinct tasks: {reason}") from None
-        return ScoreTable("square", affinity.tasks, affinity, axis)
-    raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
+    if not str(document.get("direction", f"[{axis}]")).startswith(f"[{axis}]"):
+        raise TableError(path, f"must match `axis={axis!r}`", repr(document["direction"]), "pass the other `axis`")
+    try:
+        affinity = Affinity.from_matrix(document["matrix"], document.get("tasks"), axis)
+    except (TypeError, ValueError) as error:
+        reason = str(error).replace("`", "")
+        raise TableError(path, f"must have a square matrix of distinct tasks: {reason}") from None
+    return ScoreTable("square", affinity.tasks, affinity, axis)
 
 
 def _from_table(table: pd.DataFrame, axis: Axis) -> ScoreTable:

@@ -15,7 +15,8 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few, is_number, is_positive
 
 from .completion import complete_pairs
-from .grouping import Group, Grouping, NetworkScore
+from .grouping import Grouping, NetworkScore
+from .groups import Group
 from .problem import Floats
 
 Complete = Literal["pairs"] | None
@@ -244,11 +245,6 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
 
     Given results of groups of three or more tasks take precedence over the means over their pairs.
     """
-    for group, values in results.items():
-        if not isinstance(group, (frozenset, tuple)) or not isinstance(values, Mapping):
-            raise InvalidInput(
-                "scores", "must map frozensets or tuples of names to results", f"{values!r} of {group!r}"
-            )
     if not results or len({frozenset(group) for group in results}) < len(results):
         found = ", ".join(map(group_name, results)) or "none"
         raise InvalidInput("scores", "must contain at least one group, and each only once", found)
@@ -256,23 +252,18 @@ def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
     if complete is None:
         return scores
 
-    matrix = np.full((len(scores.tasks), len(scores.tasks)), np.nan)
-    group_results: dict[frozenset[str], Mapping[str, float]] = {}
-    for entry in scores.candidates or ():
-        if len(entry.trains) > 2:
-            group_results[entry.trains] = entry.values
-            continue
-        for task, value in entry.values.items():
-            (source,) = entry.trains - {task} or {task}
-            matrix[scores.tasks.index(source), scores.tasks.index(task)] = value
-    missing = [
-        f"{scores.tasks[target]!r} in {group_name([scores.tasks[source], scores.tasks[target]])}"
-        for source, target in np.argwhere(np.isnan(matrix))
-        if source != target
-    ]
-    if missing:
-        raise InvalidInput("complete", "requires results for all pairs", f"none for {first_few(missing)}")
-    return Scores(scores.tasks, matrix, group_results, singles=scores.singles)
+    by_group: dict[frozenset[str], Mapping[str, float]] = {frozenset(group): results[group] for group in results}
+    matrix = np.array(
+        [
+            [by_group.get(frozenset({source, target}), {}).get(target, np.nan) for target in scores.tasks]
+            for source in scores.tasks
+        ]
+    )
+    for i, j in np.argwhere(np.isnan(matrix) & ~np.eye(len(matrix), dtype=bool)):
+        pair = group_name([scores.tasks[i], scores.tasks[j]])
+        raise InvalidInput("complete", "requires results for all pairs", f"none for {scores.tasks[j]!r} in {pair}")
+    larger = {group: values for group, values in by_group.items() if len(group) > 2}
+    return Scores(scores.tasks, matrix, larger, singles=scores.singles)
 
 
 def assemble_grouping(

@@ -1,6 +1,7 @@
-"""`select_groups` finds the best networks for a budget.
+"""`select_groups` finds the best networks for a budget, and `score_grouping` scores networks chosen elsewhere.
 
-Scores and options are checked and converted to a numerical problem. Its solution is then converted back to task names.
+To select networks, scores and options are checked and converted to a numerical problem. Its solution is then converted
+back to task names.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
 
 from .build import Links, build_problem, to_group
-from .by_budget import GroupingsByBudget
-from .grouping import Grouping
+from .grouping import Grouping, GroupingsByBudget
+from .groups import Group
 from .problem import Limits, SelectionProblem, Solution
 from .resampling import RESAMPLES_BY_TASKS, assess_stability, resampled_matrices
-from .scores import Complete, Cost, Objective, Scores, assemble_grouping, read_scores
+from .scores import Candidate, Complete, Cost, Objective, Scores, assemble_grouping, group_name, read_scores
 from .solvers import can_solve_exactly, solve
 
 SolverName = Literal["auto", "exact", "milp", "search"]
@@ -241,3 +242,98 @@ def _to_grouping(scores: Scores, problem: SelectionProblem, solution: Solution, 
     status: Literal["optimal", "feasible"] = "optimal" if solution.proven else "feasible"
     ties = tuple(tuple(sorted(to_group(scores, problem, choice) for choice in tie)) for tie in solution.ties)
     return assemble_grouping(scores, networks, budget, problem.scale * solution.bound, status, solver, ties)
+
+
+def score_grouping(
+    scores: Any,
+    groups: Iterable[Group | Iterable[str]],
+    *,
+    objective: Objective = "max",
+    allow_single: bool | None = None,
+    cost: Cost | None = None,
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+) -> Grouping:
+    """Scores an existing grouping in the same way as `select_groups` does.
+
+    Args:
+        scores: the scores, in any form that `select_groups` accepts. The other options also have the same meaning as in
+            `select_groups`.
+        groups: the groups, given as `Group` objects or as sets of task names. A `Group` specifies which tasks it
+            serves. Otherwise, each task is served by the network in which it has the best score.
+        objective: "max" or "min".
+        allow_single: whether a network may be trained on a single task.
+        cost: the cost of a network as a function of its tasks.
+        weights: the weight of each task in the sum.
+        complete: if "pairs", missing results of larger groups are computed from pairs.
+
+    Returns:
+        A `Grouping` with solver "given". Its bound is the value that would result if every task had its best partner,
+        and its budget is the number of groups.
+
+    Raises:
+        InvalidInput: If a task is unknown or not served, or a group has no known result.
+
+    Example:
+        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+        >>> score_grouping(affinity, [{"0", "1"}, {"1", "2"}]).value
+        10.0
+    """
+    task_scores = read_scores(
+        scores, objective=objective, allow_single=allow_single, cost=cost, weights=weights, complete=complete
+    )
+    tasks, sign = task_scores.tasks, task_scores.sign
+    groups = list(groups)
+    networks = [_look_up(group, task_scores) for group in groups]
+
+    # Each task is served by the network that says so, or else by the one in which it has the best score.
+    serves: list[set[str]] = [set() for _ in networks]
+    for task in tasks:
+        stated = [row for row, group in enumerate(groups) if isinstance(group, Group) and task in group.serves]
+        free = [row for row, group in enumerate(groups) if not isinstance(group, Group)]
+        able = [row for row in stated or free if task in networks[row].values]
+        if len(stated) > 1 or not able:
+            raise InvalidInput("groups", f"must serve {task!r} by one network", "several" if stated[1:] else "none")
+        chosen = max(able, key=lambda row: sign * networks[row].values[task])
+        serves[chosen].add(task)
+
+    # In no grouping is a task better than in its best network or with its best partner.
+    best = dict.fromkeys(tasks, -np.inf)
+    if task_scores.matrix is not None:
+        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not task_scores.singles)
+        best_partners = np.where(unused, -np.inf, sign * task_scores.matrix).max(axis=0)
+        best = dict(zip(tasks, best_partners.tolist(), strict=True))
+    for values in [*task_scores.group_results.values(), *(entry.values for entry in task_scores.candidates or ())]:
+        for task, score in values.items():
+            best[task] = max(best[task], sign * score)
+
+    chosen_networks = [
+        (Group(network.trains, served, network.cost), network.values)
+        for network, served in zip(networks, serves, strict=True)
+    ]
+    return assemble_grouping(task_scores, chosen_networks, len(networks), sign * task_scores.total(best))
+
+
+def _look_up(group: Group | Iterable[str], scores: Scores) -> Candidate:
+    """Returns the network with this group's tasks, the results of those that it can serve, and its cost."""
+    trains = group.trains if isinstance(group, Group) else frozenset(group)
+    if isinstance(group, str) or not trains or not trains <= set(scores.tasks):
+        raise InvalidInput("groups", f"must be sets of known tasks ({', '.join(map(repr, scores.tasks))})", repr(group))
+    if len(trains) == 1 < len(scores.tasks) and not scores.singles:
+        raise InvalidInput("groups", "must have two or more tasks unless `allow_single=True`", group_name(trains))
+
+    # Several listed networks may train these tasks: prefer the stated cost, then better results, then lower costs.
+    listed = [entry for entry in scores.candidates or () if entry.trains == trains]
+    if listed:
+        stated_cost = getattr(group, "cost", None)
+        network = max(
+            listed, key=lambda entry: (entry.cost == stated_cost, scores.sign * scores.total(entry.values), -entry.cost)
+        )
+        values, cost = network.values, network.cost
+    else:
+        values, cost = {task: scores.score_of(task, trains) for task in sorted(trains)}, np.nan
+        values = {task: score for task, score in values.items() if np.isfinite(score)}
+    cost = scores.cost_of(trains) if np.isnan(cost) else cost
+    if not values or np.isnan(cost):
+        raise InvalidInput("groups", "must have a result in `scores` and an entry in `cost`", group_name(trains))
+    return Candidate(trains, values, cost)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tagalong.errors import InvalidInput
 
-from ..problem import MAX_LISTED, Limits, SelectionProblem, Solution, Solver
+from ..problem import MAX_LISTED, Limits, SelectionProblem, Solution
 from .exact import MAX_PAIRWISE
 from .exact import MAX_TIES as MAX_TIES
 from .exact import can_solve_exactly as can_solve_exactly
@@ -19,7 +19,7 @@ from .milp import solve_milp
 from .search import solve_search as solve_search
 
 SOLVER_HINT = "`solver='auto'` chooses a suitable one"
-SOLVERS: dict[str, Solver] = {"exact": solve_exact, "milp": solve_milp, "search": solve_search}
+SOLVERS = {"exact": solve_exact, "milp": solve_milp, "search": solve_search}
 
 
 def solve(

@@ -20,9 +20,9 @@ from ..problem import (
     NetworkChoice,
     SelectionProblem,
     Solution,
+    best_values,
     membership,
 )
-from .served_sets import best_values
 
 MAX_PAIRWISE = 16  # tasks
 MAX_ARRAY_TASKS = 8  # the 3^8 pairs of a set and one of its subsets are processed in one array
@@ -88,8 +88,7 @@ class _DynamicProgram:
         return values
 
     def _listed_values(self) -> Floats:
-        networks = self.problem.networks
-        assert networks is not None
+        networks = self.problem.listed
         values = np.full(2**self.problem.n, -np.inf)
         for trains, scores in zip(networks.trains, networks.values, strict=True):
             # Doubles the list of served sets for each task, with or without the task.
@@ -102,19 +101,23 @@ class _DynamicProgram:
 
     def solution(self, budget: int) -> Solution | None:
         """Returns the best choice of at most `budget` networks, with the fewest networks and the smallest groups."""
-        values = np.array([best[-1] for best in self.best[: budget + 1]])
-        if values[-1] == -np.inf:
+        totals = np.array([best[-1] for best in self.best[: budget + 1]])
+        if totals[-1] == -np.inf:
             return None
-        k = int(np.argmax(values >= values[-1] - TIE_TOLERANCE / 2))
+        k = int(np.argmax(totals >= totals[-1] - TIE_TOLERANCE / 2))
         choices: list[NetworkChoice] = []
         left = 2**self.problem.n - 1
         while left:
-            # Of equally good served sets, the one with the first tasks is chosen.
+            # Of equally good served sets and networks, those with the first tasks are chosen.
             served = min(self._next_sets(left, k - len(choices), self.slack), key=tasks_of)
-            choices.append(self._best_network(served))
+            values, trains, rows = self._networks_for(served)
+            values = values - self.price * membership(trains, self.problem.n).sum(axis=1)
+            near = np.flatnonzero(values >= values.max() - self.slack).tolist()
+            first = min(near, key=lambda i: tasks_of(int(trains[i])))
+            choices.append(NetworkChoice(tasks_of(int(trains[first])), tasks_of(served), int(rows[first])))
             left ^= served
         chosen = tuple(choices)
-        return Solution(chosen, values[-1] + TIE_TOLERANCE / 2, True, self._ties(chosen, k))
+        return Solution(chosen, totals[-1] + TIE_TOLERANCE / 2, True, self._ties(chosen, k))
 
     def _next_sets(self, left: int, networks_left: int, slack: float) -> list[int]:
         """Returns the sets that the next network may serve.
@@ -147,23 +150,17 @@ class _DynamicProgram:
         values[sizes > problem.max_size] = -np.inf
         return values, trains, np.full(len(trains), -1)
 
-    def _best_network(self, served: int) -> NetworkChoice:
-        values, trains, rows = self._networks_for(served)
-        values = values - self.price * membership(trains, self.problem.n).sum(axis=1)
-        near = np.flatnonzero(values >= values.max() - self.slack)
-        first = min(near.tolist(), key=lambda i: tasks_of(int(trains[i])))
-        return NetworkChoice(tasks_of(int(trains[first])), tasks_of(served), int(rows[first]))
-
     def _ties(self, chosen: tuple[NetworkChoice, ...], k: int) -> tuple[tuple[NetworkChoice, ...], ...]:
         """Returns other equally good choices of at most k networks, ordered by size."""
         everything = 2**self.problem.n - 1
         least = self.problem.value_of(chosen) - TIE_TOLERANCE
-        by_networks = {_network_key(chosen): chosen}
+        by_networks = {frozenset((choice.trains, choice.row) for choice in chosen): chosen}
         for choices, left in islice(self._extend((), 0.0, everything, k, least), MAX_PARTIAL_CHOICES):
             if not left:
-                by_networks.setdefault(_network_key(choices), choices)
+                by_networks.setdefault(frozenset((choice.trains, choice.row) for choice in choices), choices)
         others = list(by_networks.values())[1:]
-        return tuple(sorted(others, key=_size_and_tasks)[:MAX_TIES])
+        others.sort(key=lambda tie: (sum(len(c.trains) for c in tie), sorted((c.serves, c.trains) for c in tie)))
+        return tuple(others[:MAX_TIES])
 
     def _extend(
         self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks_left: int, least: float
@@ -181,15 +178,6 @@ class _DynamicProgram:
                 choice = NetworkChoice(tasks_of(int(trains[i])), tasks_of(served), int(rows[i]))
                 after = value + float(values[i])
                 yield from self._extend((*choices, choice), after, left ^ served, networks_left - 1, least)
-
-
-def _network_key(choices: tuple[NetworkChoice, ...]) -> tuple[tuple[tuple[int, ...], int], ...]:
-    return tuple(sorted((choice.trains, choice.row) for choice in choices))
-
-
-def _size_and_tasks(choices: tuple[NetworkChoice, ...]) -> tuple[int, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-    size = sum(len(choice.trains) for choice in choices)
-    return size, sorted((choice.serves, choice.trains) for choice in choices)
 
 
 def tasks_of(bit_mask: int) -> tuple[int, ...]:

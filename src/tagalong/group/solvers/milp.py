@@ -71,8 +71,7 @@ def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits
 
 def _exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], limits: Limits) -> list[int]:
     """Adds networks to a choice, or exchanges them one by one, until nothing improves."""
-    networks = problem.networks
-    assert networks is not None
+    networks = problem.listed
     values = np.maximum(problem.unit_values, UNSERVED_VALUE)  # [networks, units]
     limit = problem.max_total_cost * (1 + 1e-9)
     value = _value(problem, rows)
@@ -103,8 +102,7 @@ def _serves_all(problem: SelectionProblem, rows: list[int]) -> bool:
 
 def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> SelectionProblem:
     """Adds groups to the list that differ from a chosen group by one unit."""
-    networks = problem.networks
-    assert networks is not None
+    networks = problem.listed
     assert problem.list_more is not None
     if networks.trains.size > MAX_LISTED_VALUES:
         return problem
@@ -125,13 +123,11 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
 
 def _to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float) -> Solution:
     """Returns the solution in which each unit is served by the best of the chosen networks."""
-    networks = problem.networks
-    assert networks is not None
     serving = np.array(rows)[problem.unit_values[list(rows)].argmax(axis=0)]
     choices = []
     for row in np.unique(serving).tolist():
         served = [task for unit, by in zip(problem.units, serving, strict=True) if by == row for task in unit]
-        trains = np.flatnonzero(networks.trains[row])
+        trains = np.flatnonzero(problem.listed.trains[row])
         choices.append(NetworkChoice(tuple(trains.tolist()), tuple(sorted(served)), row))
     value = problem.value_of(choices)
     bound = max(bound, value)
@@ -142,14 +138,13 @@ def _branch_and_cut(
     problem: SelectionProblem, budget: int, first_value: float, limits: Limits
 ) -> tuple[list[int], float]:
     """Returns the rows of the best networks found in time, if any, and a bound, which is −inf if there are none."""
-    networks = problem.networks
-    assert networks is not None
-    if not len(networks.cost):
+    costs = problem.listed.cost
+    if not len(costs):
         return [], -np.inf
     # Variables: whether each network is chosen, and whether it serves a unit, for each unit that it can serve.
     unit_values = problem.unit_values
     rows, units = np.nonzero(np.isfinite(unit_values))
-    count, pairs = len(networks.cost), np.arange(len(rows))
+    count, pairs = len(costs), np.arange(len(rows))
     price = TIE_TOLERANCE / (2 * problem.n)  # eliminates networks that add nothing
     objective = -OBJECTIVE_SCALE * np.append(np.full(count, -price), unit_values[rows, units])
 
@@ -157,7 +152,7 @@ def _branch_and_cut(
     spent = np.zeros((2, count + len(pairs)))
     spent[0, :count] = 1.0
     if problem.max_total_cost < np.inf:
-        spent[1, :count] = networks.cost / problem.max_total_cost
+        spent[1, :count] = costs / problem.max_total_cost
     once = coo_matrix((np.ones(len(pairs)), (units, count + pairs)), shape=(len(problem.units), count + len(pairs)))
     signs = np.repeat([1.0, -1.0], len(pairs))
     columns = np.concatenate([count + pairs, rows])

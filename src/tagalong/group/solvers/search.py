@@ -9,8 +9,17 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import squareform
 
-from ..problem import TIE_TOLERANCE, Floats, Ints, Limits, NetworkChoice, SelectionProblem, Solution
-from .served_sets import best_values, values_with_helpers
+from ..problem import (
+    TIE_TOLERANCE,
+    Floats,
+    Ints,
+    Limits,
+    NetworkChoice,
+    SelectionProblem,
+    Solution,
+    best_values,
+    values_with_helpers,
+)
 
 MAX_SORTED_VALUES = 5e7  # in total over all kicks; sorting takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so that moves first restore the limit
