@@ -19,8 +19,9 @@ from tagalong.learn import (
     relative_step_cost,
     train,
 )
+from tagalong.learn.network import count_multiplications
 from tagalong.learn.piecewise_linear import count_bins
-from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, count_multiplications, default_network
+from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, default_network
 
 
 def numbers(rows: int, columns: int) -> torch.Tensor:
@@ -133,7 +134,8 @@ def test_the_cost_of_a_step_is_that_of_its_multiplications() -> None:
     plain = 128 * (codes + 128 + 2)
     adapted = 32 * (128 * (many + 128 + 2) + many + 3 * 128)
     networks = [build_network(one, one.names, 0) for one in (problem, problem.with_network("tabm"))]
-    assert [count_multiplications(network) for network in networks] == [plain, adapted]
+    rows = problem.train.inputs[:3]
+    assert [count_multiplications(network, rows) for network in networks] == [3 * plain, 3 * adapted]
     assert relative_step_cost(problem, "tabm") == adapted / plain
     assert relative_step_cost(problem, None) == 1
     twice = replace(problem, recipe=replace(problem.recipe, batch_size=10))

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+import torch
+
 from tagalong.errors import InvalidInput
 
-from .network import build_network
+from .network import build_network, count_multiplications
 from .problem import Problem
-from .table_networks import count_multiplications
 
 # The widths that `width_of_size` found. To find a width, many networks are built.
 _widths: WeakKeyDictionary[Problem, dict[tuple[frozenset[str], float, float], float]] = WeakKeyDictionary()
@@ -85,10 +86,11 @@ def relative_step_cost(problem: Problem, network: str | None) -> float:
     """
     if network is None:
         return 1.0
-    costs = [
-        count_multiplications(build_network(one, one.names, seed=0)) * min(one.recipe.batch_size, len(one.train))
-        for one in (problem.with_network(network), problem)
-    ]
+    row, _ = problem.train.only(()).batch(torch.arange(1))
+    costs = []
+    for own in (problem.with_network(network), problem):
+        multiplications = count_multiplications(build_network(own, own.names, seed=0), row)
+        costs.append(multiplications * min(own.recipe.batch_size, len(own.train)))
     return costs[0] / costs[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import time
@@ -27,7 +28,7 @@ from .chunks import make_chunks
 from .early_stopping import stopping_flattery
 from .job import Diverged, Job, Trained, job_problems
 from .module_step import ModuleStep
-from .network import Network, forward_multiplications
+from .network import Network, count_multiplications
 from .own_targets import Targets, targets_digest
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
@@ -37,7 +38,7 @@ from .scoring import UNKNOWN_SCORE
 from .stack_step import StackStep
 from .task import Task
 
-# What a checkpoint contains besides the state of the steps
+# What a checkpoint contains besides the state of the step
 CHECKPOINT_ATTRIBUTES = ("epoch", "seconds", "epochs_run", "best_epoch", "best_loss", "curve")
 ONE_THREAD_MULTIPLICATIONS = 2**27  # per step, which take one core about 10 ms
 logger = logging.getLogger(__name__)
@@ -124,18 +125,16 @@ def train(
     Raises:
         Diverged: If the validation loss was never finite.
     """
-    where, report = torch.device(device), progress or (lambda epochs: None)
-    raise_problems(job_problems(problem, job, where, targets))
-    with _isolated():
-        training = Training(problem, [job], where, {} if targets is None else {job: targets}, meter)
-        training.run(lambda: report(training.epoch), checkpoint, checkpoint_every)
-        (trained,) = training.results()
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
+    device, own_targets = torch.device(device), {} if targets is None else {job: targets}
+    raise_problems(job_problems(problem, job, device, targets))
+
+    def report(training: Training) -> None:
+        if progress is not None:
+            progress(training.epoch)
+
+    (trained,) = _train_together(problem, [job], device, own_targets, checkpoint, checkpoint_every, report, meter)
     if trained.diverged:
-        when = "from the first epoch" if problem.recipe.keep == "best" else "before the last epoch"
-        names = ", ".join(job.tasks)
-        raise Diverged(f"training {names} with seed {job.seed} diverged {when}; lower `recipe.lr`", [trained])
+        raise _diverged([trained])
     return trained
 
 
@@ -146,6 +145,8 @@ def train_many(
     device: torch.device | str = "cpu",
     targets: Mapping[Job, Targets] | None = None,
     memory: int | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 0.0,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
     """Trains many networks with the same results as separate calls to `train`, but in a fraction of the time.
@@ -156,11 +157,16 @@ def train_many(
 
     Args:
         problem: the problem.
-        jobs: the networks to train. Their tasks, seeds, rules, widths, learning rates and kinds may differ.
+        jobs: the networks to train. Their tasks, seeds, rules, widths, learning rates, row weights and kinds may
+            differ.
         device: the device to train on.
         targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
         memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
             used. On a CPU, this is capped where more memory no longer speeds up training.
+        checkpoint: where to write checkpoints, for example "run/partial.pt". Networks that are trained together share a
+            file, whose name ends with a digest of them. If it exists, their training resumes from it. The file is
+            removed when their training ends.
+        checkpoint_every: the minimum number of seconds between checkpoints.
         progress: called with the number of networks finished so far.
 
     Yields:
@@ -181,72 +187,74 @@ def train_many(
         >>> [(trained.job.tasks, trained.steps) for trained in train_many(problem, jobs)]
         [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
-    where, own = torch.device(device), targets or {}
-    problems = [error for job in jobs for error in job_problems(problem, job, where, own.get(job))]
-    if unknown := [job for job in own if job not in jobs]:
+    device, own_targets = torch.device(device), targets or {}
+    problems = [error for job in jobs for error in job_problems(problem, job, device, own_targets.get(job))]
+    if unknown := [job for job in own_targets if job not in jobs]:
         problems.append(InvalidInput("targets", "must be for the given jobs", repr(unknown[0])))
     raise_problems(list({str(error): error for error in problems}.values()))
-    return _train_chunks(problem, list(jobs), where, own, memory, progress or (lambda finished: None))
+
+    def train_chunks() -> Iterator[Trained]:
+        diverged: list[Trained] = []
+        finished = 0
+
+        def report(training: Training) -> None:
+            if progress is not None:
+                progress(finished + int((~training.running).sum()))
+
+        waiting = list(make_chunks(problem, list(jobs), device, own_targets, memory))
+        while waiting:
+            chunk = waiting.pop(0)
+            path = None
+            if checkpoint is not None:
+                identity = _identity(problem.with_network(chunk[0].network), chunk, own_targets)
+                digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+                path = checkpoint.with_name(f"{checkpoint.stem}-{digest}{checkpoint.suffix}")
+            networks = None
+            try:
+                networks = _train_together(problem, chunk, device, own_targets, path, checkpoint_every, report)
+            except torch.OutOfMemoryError:
+                if len(chunk) == 1:
+                    raise
+            if networks is None:  # only now that the exception is gone, the memory of the failed attempt is free
+                logger.warning("%d networks do not fit in memory at once; trying half as many", len(chunk))
+                torch.cuda.empty_cache()
+                waiting[:0] = [chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]]
+                continue
+            finished += len(chunk)
+            if progress is not None:
+                progress(finished)
+            diverged += [trained for trained in networks if trained.diverged]
+            yield from (trained for trained in networks if not trained.diverged)
+        if diverged:
+            raise _diverged(diverged)
+
+    return train_chunks()
 
 
-def _train_chunks(
+def _train_together(
     problem: Problem,
-    jobs: list[Job],
+    jobs: Sequence[Job],
     device: torch.device,
     targets: Mapping[Job, Targets],
-    memory: int | None,
-    progress: Callable[[int], None],
-) -> Iterator[Trained]:
-    diverged: list[Trained] = []
-    done = 0
-    for chunk in make_chunks(problem, jobs, device, targets, memory):
-
-        def report(stopped: int, done: int = done) -> None:
-            progress(done + stopped)
-
-        finished = _train_chunk(problem, chunk, device, targets, report)
-        diverged += [trained for trained in finished if trained.diverged]
-        done += len(chunk)
-        progress(done)
-        yield from (trained for trained in finished if not trained.diverged)
-    if diverged:
-        names = "; ".join(f"{', '.join(trained.job.tasks)} with seed {trained.job.seed}" for trained in diverged)
-        raise Diverged(f"lower `recipe.lr`, since training diverged from the first epoch for {names}", diverged)
-
-
-def _train_chunk(
-    problem: Problem,
-    jobs: list[Job],
-    device: torch.device,
-    targets: Mapping[Job, Targets],
-    report: Callable[[int], None],
+    checkpoint: Path | None,
+    checkpoint_every: float,
+    report: Callable[[Training], None],
+    meter: Mapping[str, Any] | None = None,
 ) -> list[Trained]:
-    """Trains a chunk of networks and returns them, including diverged ones. Halves the chunk if memory runs out."""
-
-    def train_at_once() -> list[Trained]:  # a function of its own, so that its memory is freed if it fails
-        with _isolated():
-            training = Training(problem, jobs, device, targets)
-            training.run(lambda: report(int((~training.running).sum())))
-            return training.results()
-
-    try:
-        return train_at_once()
-    except torch.OutOfMemoryError:
-        if len(jobs) == 1:
-            raise
-        logger.warning("%d networks do not fit in memory at once; trying half as many", len(jobs))
-    torch.cuda.empty_cache()
-    half = len(jobs) // 2
-    first = _train_chunk(problem, jobs[:half], device, targets, report)
-    return first + _train_chunk(problem, jobs[half:], device, targets, lambda stopped: report(half + stopped))
-
-
-@contextmanager
-def _isolated() -> Iterator[None]:
-    """Restores torch's random number generators on exit, and ignores warnings that `Diverged` makes superfluous."""
+    """Trains one network, or many as one computation, and returns them, including diverged ones."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")
-        yield
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # which `Diverged` says
+        training = Training(problem, jobs, device, targets, meter)
+        training.run(report, checkpoint, checkpoint_every)
+        networks = training.results()
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return networks
+
+
+def _diverged(networks: Sequence[Trained]) -> Diverged:
+    names = "; ".join(f"{', '.join(trained.job.tasks)} with seed {trained.job.seed}" for trained in networks)
+    return Diverged(f"training diverged for {names}; lower `recipe.lr`", networks)
 
 
 class Training:
@@ -289,14 +297,14 @@ class Training:
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         self.jobs, self.device, self.targets = list(jobs), torch.device(device), targets or {}
-        self.problem = problem = problem.with_network(jobs[0].network)
+        self.problem = problem.with_network(jobs[0].network)
+        self._recipes = [job.adapt(self.problem.recipe) for job in jobs]
         self.step: Step
         if len(jobs) == 1:
-            weighted = problem.weighted(jobs[0].weighting)
+            weighted = self.problem.weighted(jobs[0].weighting)
             self.step = ModuleStep(weighted, jobs[0], self.device, self.targets.get(jobs[0]), meter)
         else:
-            self.step = StackStep(problem, jobs, self.device, self.targets)
-        self._recipes = [job.adapt(problem.recipe) for job in jobs]
+            self.step = StackStep(self.problem, jobs, self.device, self.targets)
         self.epoch, self.seconds = 0, 0.0
         self.epochs_run, self.best_epoch = np.zeros(len(jobs), dtype=int), np.full(len(jobs), -1)
         self.best_loss = np.full(len(jobs), np.inf)
@@ -304,7 +312,7 @@ class Training:
 
     def run(
         self,
-        report: Callable[[], None] = lambda: None,
+        report: Callable[[Training], None] = lambda training: None,
         checkpoint: Path | None = None,
         checkpoint_every: float = 0.0,
     ) -> None:
@@ -318,15 +326,14 @@ class Training:
                 if checkpoint is not None and time.monotonic() - saved >= checkpoint_every:
                     save_checkpoint(checkpoint, self)
                     saved = time.monotonic()
-                report()
+                report(self)
 
     @contextmanager
     def _suitable_threads(self) -> Iterator[None]:
         """Trains small networks with one thread: the others would take longer to start than to compute their share."""
         threads, recipe = torch.get_num_threads(), self.problem.recipe
         if self.device.type == "cpu" and threads > 1 and isinstance(self.problem.train, Split):
-            inputs = self.problem.train.inputs[:2]
-            forward = forward_multiplications(self.step.network, inputs) / len(inputs)
+            forward = count_multiplications(self.step.network, self.problem.train.inputs[:2]) / 2
             per_step = 3 * forward * recipe.batch_size * len(self.jobs)  # the backward pass takes twice as many
             used = 1 if per_step < ONE_THREAD_MULTIPLICATIONS else threads
             logger.info("training with %d of %d threads: %.1e multiplications per step", used, threads, per_step)
@@ -339,16 +346,16 @@ class Training:
     @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each network trains on: it has neither reached the last epoch or rate, nor run out of patience."""
+        recipe, windows = self.problem.recipe, self.step.windows
         if self.epoch == 0:
             return np.ones(len(self.jobs), dtype=bool)
-        windows = self.step.windows
-        rate = None if windows is None else windows.rate
-        waited = (self.epoch - 1 - self.best_epoch).tolist()
-        stops = [
-            recipe.should_stop(self.epoch, epochs, rate) or self.epoch >= job.last_epoch(recipe)
-            for job, recipe, epochs in zip(self.jobs, self._recipes, waited, strict=True)
-        ]
-        return np.asarray((self.epochs_run == self.epoch) & ~np.array(stops))
+        if self.epoch >= self.jobs[0].last_epoch(recipe):
+            return np.zeros(len(self.jobs), dtype=bool)
+        rates = [windows.rate] if windows is not None else [own.rate(self.epoch) for own in self._recipes]
+        running = (self.epochs_run == self.epoch) & (np.array(rates) >= recipe.lowest_lr)
+        if recipe.patience is not None:
+            running &= self.epoch - 1 - self.best_epoch < recipe.patience
+        return np.asarray(running)
 
     def run_epoch(self) -> None:
         """Takes the steps of an epoch, computes the validation losses, and keeps the weights that are best so far."""
@@ -363,10 +370,9 @@ class Training:
         self.curve.append(losses)
         weights = np.array([task.weight for task in self.step.tasks])
         total = np.where(self.step.trains, weights * losses[..., 0], 0).sum(1)
+        is_better = total < self.best_loss
         if recipe.keep == "last":
             is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
-        else:
-            is_better = total < self.best_loss
         better = np.flatnonzero(running & is_better)
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
@@ -413,18 +419,18 @@ class Training:
 
     @property
     def identity(self) -> str:
-        """A string that identifies the training in checkpoints. Settings that have their default values are omitted."""
-        networks = []
-        for job, recipe in zip(self.jobs, self._recipes, strict=True):
-            settings = ", ".join(f"{name}={value!r}" for name, value in recipe.definition.items())
-            parts = [f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"]
-            parts += [] if job.network is None else [f"network={job.network!r}"]
-            parts += [] if job.weighting is None else [f"rows={self.problem.weighted(job.weighting).fingerprint}"]
-            parts += [f"targets={targets_digest(self.targets[job])}"] if self.targets.get(job) else []
-            networks.append(f"({', '.join(parts)}) by Recipe({settings})")
-        data = f"{self.problem.name} {self.problem.fingerprint}"
-        meter = "without a meter" if self.step.meter is None else "with a meter"
-        return f"{'; '.join(networks)} on {data} with numerics {NUMERICS}, {meter}"
+        """A string that identifies the training in checkpoints."""
+        return _identity(self.problem, self.jobs, self.targets, measured=self.step.meter is not None)
+
+
+def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targets], *, measured: bool = False) -> str:
+    """Returns a string that identifies a training in checkpoints. The problem has the network of the jobs."""
+    networks = []
+    for job in jobs:
+        fingerprint, recipe = problem.weighted(job.weighting).fingerprint, job.adapt(problem.recipe).definition
+        digest = targets_digest(targets[job]) if targets.get(job) else None
+        networks.append(f"{job!r} with {recipe} on {fingerprint} with targets {digest}")
+    return f"{'; '.join(networks)} of {problem.name}, numerics {NUMERICS}, {'with' if measured else 'without'} a meter"
 
 
 def save_checkpoint(path: Path, training: Training) -> None:
@@ -464,12 +470,8 @@ def load_checkpoint(path: Path, training: Training) -> None:
         return
     identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
     if identity != training.identity:
-        raise InvalidInput(
-            f"`checkpoint` {path}",
-            f"must come from the same training job ({training.identity})",
-            identity,
-            "delete the file, or choose another one",
-        )
+        expected, hint = f"must come from the same training ({training.identity})", "delete the file"
+        raise InvalidInput(f"`checkpoint` {path}", expected, identity, hint)
     with report_damage(path, InvalidInput, "delete it"):
         training.step.load_state_dict(state["step"])
         training.epoch, training.seconds = int(state["epoch"]), float(state["seconds"])

@@ -161,19 +161,23 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
     return int(features.shape[1])
 
 
-def forward_multiplications(network: Network, inputs: Tensor) -> int:
+def count_multiplications(network: nn.Module, inputs: Tensor) -> int:
     """Returns about how many multiplications a forward pass takes: each weight of a layer once for each of its outputs.
 
+    Layers that use their weights otherwise have an attribute `multiplications`, the number per row.
+
     Example:
-        >>> forward_multiplications(Network(nn.Conv2d(3, 2, 3), [], []), torch.rand(5, 3, 4, 4))  # 5 · 2 · 2 positions
+        >>> count_multiplications(nn.Conv2d(3, 2, 3), torch.rand(5, 3, 4, 4))  # 5 · 2 · 2 positions
         1080
     """
     count = 0
 
-    def add(layer: nn.Module, _: Any, outputs: Any) -> None:
+    def add(layer: Any, _: Any, outputs: Any) -> None:
         nonlocal count
         weight = getattr(layer, "weight", None)
-        if isinstance(weight, Tensor) and weight.dim() > 1 and not isinstance(layer, nn.Embedding):
+        if hasattr(layer, "multiplications"):
+            count += len(inputs) * layer.multiplications
+        elif isinstance(weight, Tensor) and weight.dim() > 1 and not isinstance(layer, nn.Embedding):
             count += outputs.numel() * weight[0].numel()
 
     handles = [layer.register_forward_hook(add) for layer in network.modules()]

@@ -140,18 +140,6 @@ class Recipe:
             if name not in KEY_DEFAULTS or value != KEY_DEFAULTS[name]
         }
 
-    def should_stop(self, epochs: int, waited: int, rate: float | None = None) -> bool:
-        """Returns whether training should stop.
-
-        Args:
-            epochs: the number of finished epochs.
-            waited: the number of epochs since the validation loss last improved.
-            rate: the learning rate of the next epoch. If None, the rate is computed from the schedule.
-        """
-        if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
-            return True
-        return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
-
     def rate(self, epoch: int) -> float:
         """Returns the learning rate for an epoch (counted from 0). For "windows", this is the initial rate."""
         if self.schedule == "cosine":

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .network import MLP, Encoder, EncoderName
 from .piecewise_linear import count_bins, quantile_edges
 from .recipe import Recipe
-from .tabm import MEMBERS, AdaptedLinear, MemberHead, TabM, TabMHeads
+from .tabm import MEMBERS, TabM, TabMHeads
 from .task import Task
 
 UNITS = 128
@@ -103,22 +103,3 @@ def batch_size_for(rows: int) -> int:
     """
     wanted = round(math.log2(max(1, rows) / STEPS_PER_EPOCH))
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << max(0, wanted)))
-
-
-def count_multiplications(network: nn.Module) -> int:
-    """Returns how many multiplications the layers of a default network take for one row.
-
-    Example:
-        >>> count_multiplications(MLP(4, (128, 128))())
-        16896
-        >>> round(count_multiplications(TabM(4, (128, 128))()) / 16896, 1)
-        32.7
-    """
-    total = 0
-    for layer in network.modules():
-        if isinstance(layer, AdaptedLinear):
-            scales = layer.input_scales.numel() + layer.output_scales.numel()
-            total += len(layer.bias) * layer.weight.numel() + scales
-        elif isinstance(layer, (nn.Linear, MemberHead)):
-            total += layer.weight.numel()
-    return total

@@ -100,6 +100,7 @@ class AdaptedLinear(nn.Module):
         self.input_scales = nn.Parameter(scales)
         self.output_scales = nn.Parameter(torch.ones(members, 1, outputs))
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound).repeat(members, 1, 1))
+        self.multiplications = members * (inputs * outputs + inputs + outputs)  # of a row
 
     def forward(self, values: Tensor) -> Tensor:
         """Returns the outputs [members, rows, outputs], given inputs [rows, inputs] or [members, rows, inputs]."""
@@ -133,6 +134,7 @@ class MemberHead(nn.Module):
         bound = 1 / math.sqrt(features)
         self.weight = nn.Parameter(torch.empty(members, features, outputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
+        self.multiplications = members * features * outputs  # of a row
 
     def forward(self, features: Tensor) -> Tensor:
         outputs = torch.baddbmm(self.bias, features.permute(2, 0, 1), self.weight)  # [members, rows, outputs]

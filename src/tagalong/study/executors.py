@@ -43,7 +43,7 @@ class Chunk:
     Attributes:
         jobs: the networks to train, either a single network or multiple plain networks of the same kind and width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
-        checkpoint: the checkpoint file, or None. Checkpoints are supported only for single networks.
+        checkpoint: the checkpoint file, or None. For several networks, its name gets a suffix (see `train_many`).
         recipe: the recipe to train with, or None for the problem's recipe.
         answers: if all networks are taught, with the same additional rows, the answers of each lesson by task.
     """
@@ -154,7 +154,15 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     report_stopped = _running_total_callback(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
-        for trained in train_many(problem, chunk.jobs, device=device, targets=targets, progress=report_stopped):
+        for trained in train_many(
+            problem,
+            chunk.jobs,
+            device=device,
+            targets=targets,
+            checkpoint=chunk.checkpoint,
+            checkpoint_every=CHECKPOINT_SECONDS,
+            progress=report_stopped,
+        ):
             found[trained.job] = pack_result(trained, problem.val.groups)
     except Diverged as error:
         found |= {trained.job: pack_result(trained) for trained in error.networks}

@@ -488,7 +488,7 @@ class TrainingRunner(Runner):
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
-        checkpoint = self._checkpoint_path(self.keys.of(jobs[0])) if len(jobs) == 1 else None
+        checkpoint = self._checkpoint_path(self.keys.of(jobs[0]))
         return Chunk(tuple(jobs), checkpoint=checkpoint, recipe=self._recipe, answers=self._answers(jobs))
 
     def _answers(self, jobs: Iterable[Job]) -> dict[Taught, Mapping[str, NDArray[Any]]]:
@@ -596,7 +596,7 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
     Networks that others teach are in chunks of their own, which have the same additional rows. Each network whose rule
     is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
-    those for all tasks: they gain little from being trained together, but only single networks have checkpoints.
+    those for all tasks, which gain little from being trained together.
 
     Example:
         >>> jobs = [Job((task,), seed) for task in "abc" for seed in (0, 1)]
