@@ -14,6 +14,7 @@ from .balance import check_rule as check_rule
 from .balance import describe_rule as describe_rule
 from .balance import register_rule as register_rule
 from .base_rate import constant_output as constant_output
+from .base_rate import floor_probabilities as floor_probabilities
 from .base_rate import has_constant as has_constant
 from .boosting import BoostingSettings as BoostingSettings
 from .boosting import boosting_scores as boosting_scores
@@ -26,7 +27,10 @@ from .chunks import networks_at_once as networks_at_once
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
+from .constant import constant_losses as constant_losses
 from .constant import constant_scores as constant_scores
+from .constant import skill_constants as skill_constants
+from .constant import skill_units as skill_units
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
 from .early_stopping import first_half as first_half
@@ -60,6 +64,10 @@ from .scoring import average_scores_on as average_scores_on
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs
+from .skill import mean_skill as mean_skill
+from .skill import row_influences as row_influences
+from .skill import row_skills as row_skills
+from .skill import task_skills as task_skills
 from .splitting import PARTS as PARTS
 from .stackable import why_not_batched as why_not_batched
 from .streaming_rows import THREADS as THREADS

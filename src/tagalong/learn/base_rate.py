@@ -68,6 +68,30 @@ def _frequencies(counts: Tensor, labels: int) -> Tensor:
     return shares / shares.sum()
 
 
+def floor_probabilities(task: Task, outputs: Tensor, labels: int) -> Tensor:
+    """Returns outputs [rows, outputs] whose probabilities are at least 1 / (2 · training labels), as a constant's are.
+
+    Otherwise, a single wrong answer that a model was sure of could outweigh all others.
+
+    Args:
+        task: a task without a loss of its own. The outputs for a regression task are returned as they are.
+        outputs: logits, as heads return them.
+        labels: the number of training labels of the task.
+
+    Example:
+        >>> floor_probabilities(Task("ill"), torch.tensor([[-9.0], [1.0]]), labels=5).sigmoid()
+        tensor([[0.1000],
+                [0.7311]])
+    """
+    lowest = 0.5 / labels
+    if task.kind == "binary":
+        largest = torch.tensor((1 - lowest) / lowest).log().item()
+        return outputs.clamp(-largest, largest)
+    if task.kind == "multiclass":
+        return outputs.log_softmax(1).clamp(min=torch.tensor(lowest).log().item())
+    return outputs
+
+
 def read_targets(rows: Rows) -> dict[str, Tensor]:
     """Returns the targets of all rows."""
     if isinstance(rows, Split):

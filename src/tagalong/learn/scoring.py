@@ -46,7 +46,7 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
             outputs = average_answers([network(inputs) for network in networks], averages)
             for task in tasks:
                 pair = outputs[task.name].unsqueeze(0), targets[task.name]
-                losses[task.name].append(_row_losses(task, *pair))
+                losses[task.name].append(row_losses_of(task, *pair))
                 if not task.error_is_loss:
                     kept_pairs[task.name].append(pair)
     scores = {}
@@ -69,7 +69,7 @@ def scores_of_outputs(
     weights: Sequence[Tensor | None],
 ) -> list[Score]:
     """Returns the score of each network for a task, given outputs [networks, rows, …] and the weights of its rows."""
-    return _make_scores(task, _row_losses(task, outputs, targets), (outputs, targets), scale, weights)
+    return _make_scores(task, row_losses_of(task, outputs, targets), (outputs, targets), scale, weights)
 
 
 def score_outputs(
@@ -93,7 +93,7 @@ def score_outputs(
         4.0
     """
     one_network = outputs.unsqueeze(0)
-    rows = _row_losses(task, one_network, targets)
+    rows = row_losses_of(task, one_network, targets)
     (score,) = _make_scores(task, rows, (one_network, targets), scale, [weights], np.float64)
     return score
 
@@ -110,7 +110,7 @@ def _make_scores(
     by_network = None  # [networks, rows]
     if any(own is not None for own in weights):
         by_network = torch.stack([torch.ones(rows.shape[1]) if own is None else own.double().cpu() for own in weights])
-        rows = _weighted_losses(rows, by_network.numpy())
+        rows = weighted_losses(rows, by_network.numpy())
     losses = _mean_losses(rows)
     errors = losses
     if outputs_and_targets is not None:
@@ -118,7 +118,7 @@ def _make_scores(
     return [Score(*values) for values in zip(losses, errors, rows.astype(dtype), strict=True)]
 
 
-def _weighted_losses(rows: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def weighted_losses(rows: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Multiplies losses by weights whose mean over the labeled rows is 1. Rows of weight 0 count as unlabeled."""
     weights = np.where(np.isfinite(rows) & (weights > 0), weights, np.nan)
     with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def _mean_losses(rows: NDArray[np.float64]) -> list[float]:
     return means.tolist()
 
 
-def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+def row_losses_of(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
     """Returns the losses [networks, rows], with NaN for missing labels."""
     if task.loss is None:
         # The loss of a row depends on no other row, so the rows of all networks are computed as if they were of one.

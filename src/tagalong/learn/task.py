@@ -53,6 +53,8 @@ class Task:
             and an answer (see `tagalong.learn.teach`). With `average="outputs"`, these are outputs in the shape of the
             targets; with "sigmoid", probabilities of label 1; with "softmax", probabilities [rows, classes]. Not needed
             for tasks without a loss of their own, which can always be taught.
+        constant_loss: the mean loss of a constant answer, which the task's skill is measured against, if it is known.
+            By default, the best constant is fitted to the training labels (see `tagalong.learn.skill_units`).
 
     Example:
         >>> Task("ill", error="auroc")
@@ -70,6 +72,7 @@ class Task:
     head: Callable[[int], nn.Module] | None = None
     average: Average | None = None
     soft_targets: bool = False
+    constant_loss: float | None = None
 
     def __post_init__(self) -> None:
         raise_problems(self._problems())
@@ -99,6 +102,8 @@ class Task:
             problems.append(self._problem("average", "is required for soft targets of a loss of its own", "None"))
         if not (is_nonnegative(self.weight) and self.weight):
             problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
+        if self.constant_loss is not None and not (is_nonnegative(self.constant_loss) and self.constant_loss):
+            problems.append(self._problem("constant_loss", "must be a positive number", repr(self.constant_loss)))
         return [*problems, *self._size_problems()]
 
     def _size_problems(self) -> list[InvalidInput]:
