@@ -64,7 +64,8 @@ def train_plain(problem: Problem, job: Job, *, device: torch.device | str = "cpu
         if loss < best_loss:
             best_loss, result.best_epoch = loss, epoch
             result.state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        if recipe.should_stop(epoch + 1, epoch - result.best_epoch):
+        is_out_of_patience = recipe.patience is not None and epoch - result.best_epoch >= recipe.patience
+        if is_out_of_patience or recipe.rate(epoch + 1) < recipe.lowest_lr:
             break
     names = [task.name for task in tasks]
     result.curve = result.curve[:, [names.index(name) for name in job.tasks]]
