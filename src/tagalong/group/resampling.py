@@ -71,7 +71,8 @@ def assess_stability(
 
         # Groups fit the errors of the scores from which they were chosen. So those chosen with errors in one direction
         # are scored with the same errors in the opposite direction.
-        mirrored = replace(scores, matrix=scores.matrix + (scores.matrix - matrix))
+        with np.errstate(over="ignore"):  # of self-affinities, which may be huge but are not used
+            mirrored = replace(scores, matrix=2 * scores.matrix - matrix)
         choices = [() if solution is None else solution.choices for solution in solutions]
         groups = [[to_group(resampled, problem, choice) for choice in chosen] for chosen in choices]
         served.append([frozenset(group.serves for group in chosen) for chosen in groups])
