@@ -34,14 +34,13 @@ def test_affinities_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda affinity: pickle.loads(pickle.dumps(affinity))])
-def test_copies_and_pickles_are_equal_and_read_only(copied: Any) -> None:
+def test_copies_and_pickles_are_equal(copied: Any) -> None:
     affinity = small(shape=(1, 2))
     other = copied(affinity)
     assert (other.tasks, other.settings) == (affinity.tasks, affinity.settings)
     assert other.settings["shape"] == [1, 2]  # settings are converted as JSON would
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(other, name), getattr(affinity, name))
-        assert not getattr(other, name).flags.writeable
     np.testing.assert_array_equal(other.skipped["missing"], np.eye(3))
 
 
@@ -74,7 +73,7 @@ def test_matrices_have_no_history_and_may_have_targets_in_rows() -> None:
     ("argument", "value"),
     [
         ("tasks", ["a", "a"]), ("tasks", ["a", ""]), ("tasks", ["a", 3]), ("tasks", "ab"), ("tasks", []),
-        ("history", np.zeros((2, 3, 3))), ("history", np.full((2, 2, 2), np.inf)), ("history", [[["x"]]]),
+        ("history", np.zeros((2, 3, 3))), ("history", np.full((2, 2, 2), np.inf)),
         ("null", np.zeros(2)), ("steps", [4, 4]), ("steps", [1]), ("skipped", {"nan": [[1, 2, 3]]}),
         ("trim", {"trim": "x"}), ("average", {"average": "mode"}),
     ],
@@ -89,7 +88,7 @@ def test_the_error_of_from_history_names_the_argument(argument: str, value: Any)
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        ("matrix", [[1, 2, 3]]), ("matrix", [[1, 2], [3, np.inf]]), ("matrix", [["x", 0], [0, 1]]),
+        ("matrix", [[1, 2, 3]]), ("matrix", [[1, 2], [3, np.inf]]),
         ("tasks", ["a", "a"]), ("axis", "rows"), ("stderr", [1, 2]), ("count", [[1, 2]]),
     ],
 )  # fmt: skip
@@ -126,7 +125,13 @@ def test_only_selects_and_reorders_everything() -> None:
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("averaged", ["mean"]), ("between", [0, 1]), ("every", [2]), ("settled", [2])],
+    [
+        ("averaged", ["mean"]),
+        ("between", [0, 1]),
+        ("every", [2]),
+        ("merge", [Affinity.from_matrix(np.eye(3))]),
+        ("settled", [2]),
+    ],
 )
 def test_methods_that_need_a_history_are_an_error_without_one(method: str, arguments: list[object]) -> None:
     with pytest.raises(ValueError, match=rf"{method}\(\) requires a history"):
@@ -167,7 +172,6 @@ def test_merging_joins_tasks_and_histories() -> None:
     assert np.isnan(merged.null[:2, 2]).all()
     both = np.concatenate([first.history[:, 1, 1], second.history[:, 1, 1]])
     assert merged.mean[1, 1] == pytest.approx(both.mean())
-    assert merged.skipped["missing"].tolist() == [[1, 1, 0], [1, 2, 1], [0, 1, 1]]
 
 
 def test_consecutive_steps_keep_their_numbers() -> None:
@@ -191,24 +195,3 @@ def test_merging_keeps_the_average_and_the_settings_that_agree() -> None:
     merged = one.merge(other)
     assert merged.settings == {"average": "trimmed", "trim": 0.2}
     np.testing.assert_array_equal(merged.mean, merged.averaged("trimmed", 0.2).mean)
-
-
-def test_without_histories_means_are_weighted_by_count() -> None:
-    first = Affinity.from_matrix([[1.0, 2.0], [3.0, np.nan]], ["a", "b"], count=[[3, 3], [3, 0]])
-    second = Affinity.from_matrix([[5.0, 6.0], [7.0, 8.0]], ["b", "a"], stderr=np.ones((2, 2)))
-    merged = first.merge(second)
-    assert merged.mean.tolist() == [[(3 + 8) / 4, (6 + 7) / 4], [(9 + 6) / 4, 5.0]]
-    assert merged.count.tolist() == [[4, 4], [4, 1]]
-    assert merged.stderr[1, 1] == 1
-    assert np.isnan(merged.stderr[0]).all()
-    third, fourth = (Affinity.from_matrix([[0.0]], stderr=[[error]], count=[[1]]) for error in (3.0, 4.0))
-    assert third.merge(fourth).stderr.item() == pytest.approx(2.5)  # independent errors add in squares
-
-
-def test_a_history_and_a_table_give_means_without_a_history() -> None:
-    first, second = measured("ab", [0, 10, 20]), Affinity.from_matrix([[9.0]], ["b"])
-    for merged in (first.merge(second), second.merge(first)):
-        assert len(merged.steps) == 0
-        at = merged.tasks.index("b")
-        assert merged.mean[at, at] == pytest.approx((first.history[:, 1, 1].sum() + 9) / 4)
-    assert second.merge(first).tasks == ("b", "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -14,17 +15,32 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tagalong.errors import as_names, pluralize, raise_problems, task_name_problems
-from tagalong.files import report_damage, write_atomic
+from tagalong.files import (
+    DocumentError,
+    pack_arrays,
+    read_document,
+    report_damage,
+    unpack_arrays,
+    write_atomic,
+    write_document,
+)
 from tagalong.rendering import tag, terminal_width
 from tagalong.tabular import read_table
 
 from .averaging import DEFAULT_TRIM, Floats, Ints, LevelHistory, Mask
 from .bootstrap import STDERR_RESAMPLES, averages, bootstrap_averages, draw_within_errors, standard_errors
 from .display import extent, text_table
-from .io import SAVE_AGAIN_HINT, read_json, square_matrix, write_json
+from .io import square_matrix
 from .reliability import Settled, Spread, check_settled, compute_spread
 
 PathLike = str | os.PathLike[str]
+CAUTION = (
+    "Affinity describes how one network trained on one data set. It implies neither similarity nor causation, and says "
+    "nothing about people."
+)
+FORMAT, VERSION, DIRECTION = "tagalong-affinity", 1, "[source][target]"
+SAVE_AGAIN_HINT = "save the affinity again"
+PER_STEP_FIELDS = ("steps", "history", "null")
 # Settings that define the measured quantity: affinities that differ in one of them cannot be merged.
 IDENTITY_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")
 
@@ -48,7 +64,7 @@ class Affinity:
         history: all measured values (steps × n × n). Pairs that were not measured at a step are NaN.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). Finite values have already
             been subtracted from `history`. If a value is NaN, nothing was subtracted for that target and step.
-        skipped: the number of skipped values per pair, keyed by reason.
+        skipped: the number of skipped values per pair, keyed by reason. Parts of a history and merged ones have none.
         settings: the measurement settings (estimator, update, held_out, per_lr, average, …), as JSON-compatible values.
 
     Example:
@@ -88,8 +104,7 @@ class Affinity:
             # Settings are converted to JSON and back, as a loaded affinity has them.
             "settings": json.loads(json.dumps(dict(self.settings), allow_nan=False)),
         }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(checked)
         if (np.diff(self.steps) <= 0).any():
             raise ValueError("`steps` must be strictly increasing")
 
@@ -126,17 +141,14 @@ class Affinity:
         names = as_names(tasks)
         n, length = len(names), len(np.asarray(history))
         unaveraged: dict[str, Any] = {
-            "tasks": names,
             "mean": np.full((n, n), np.nan),
             "stderr": np.full((n, n), np.nan),
             "count": np.zeros((n, n)),
             "steps": np.arange(length) if steps is None else steps,
             "history": history,
             "null": np.full((length, n), np.nan) if null is None else null,
-            "skipped": skipped or {},
-            "settings": settings or {},
         }
-        return cls(**unaveraged)._average()
+        return cls(names, **unaveraged, skipped=skipped or {}, settings=settings or {})._average()  # type: ignore[arg-type]
 
     @classmethod
     def from_matrix(
@@ -202,17 +214,21 @@ class Affinity:
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            DocumentError: If the file is damaged, has an unsupported format or version, or lacks its archive.
+            DocumentError: If the file is damaged, or has an unsupported format or version.
         """
-        document = read_json(Path(path))
-        with report_damage(Path(path), hint=SAVE_AGAIN_HINT):
+        path = Path(path)
+        document = read_document(path, FORMAT, VERSION, dict, hint=SAVE_AGAIN_HINT)
+        if document.get("direction") != DIRECTION:
+            raise DocumentError(path, f"must store affinities in the direction {DIRECTION!r}")
+        with report_damage(path, hint=SAVE_AGAIN_HINT):
+            document |= unpack_arrays(base64.b64decode(document["per_step"]), PER_STEP_FIELDS)
             return cls(**{entry.name: document[entry.name] for entry in fields(cls)})
 
     def save(self, path: PathLike) -> None:
         """Saves the affinity atomically. `load` restores it bit for bit.
 
-        The file is versioned JSON. If the history has more than 100,000 values, it is stored next to the file in
-        `<name>.<hash>.npz`, and the JSON refers to it. Archives from earlier saves are deleted.
+        The file is versioned JSON. The values of single steps are an npz archive in base64, since JSON would take twice
+        the space.
 
         Args:
             path: the file to write, usually `affinity.json`.
@@ -225,7 +241,11 @@ class Affinity:
             ...     Affinity.load(path)
             Affinity(2 tasks, no history)
         """
-        write_json(self, Path(path))
+        document = {"direction": DIRECTION, "caution": CAUTION}
+        document |= {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        per_step = {name: document.pop(name) for name in PER_STEP_FIELDS}
+        document["per_step"] = base64.b64encode(pack_arrays(per_step)).decode()
+        write_document(Path(path), FORMAT, VERSION, document)
 
     def to_csv(self, path: PathLike | None = None) -> str:
         """Returns the matrix as comma-separated values, with a header row of targets and one row per source.
@@ -296,7 +316,7 @@ class Affinity:
             >>> Affinity.from_history(history, ["a", "b"], null=null).leveled().history[0].tolist()
             [[0.0, 0.0], [2.0, 2.0]]
         """
-        level = LevelHistory.align(self)
+        level = LevelHistory.align(self.history, self.null, self.settings)
         history = np.where(level.present, level.values, np.nan)
         return replace(self, history=history, null=np.full_like(self.null, np.nan))._average()
 
@@ -311,8 +331,8 @@ class Affinity:
         self._require_history("between")
         rows = (self.steps >= first) & (self.steps < last)
         if not rows.any():
-            measured = f"steps were measured from {self.steps[0]} to {self.steps[-1]}"
-            raise ValueError(f"`first` and `last` must span a measured step, found {first}, {last}; {measured}")
+            measured = f"{self.steps[0]} to {self.steps[-1]}"
+            raise ValueError(f"`first` and `last` must span a measured step ({measured}), found {first}, {last}")
         return self._at_steps(rows)
 
     def every(self, n: int) -> Affinity:
@@ -343,55 +363,37 @@ class Affinity:
         """Combines two affinities over the union of their tasks.
 
         The history of `other` is appended. If necessary, its steps are renumbered to follow the steps of this affinity.
-        If either affinity has no history, the result has none either, and its means are weighted by the counts. Pairs
-        that neither affinity measured are NaN with count 0. Levels are not adjusted, so runs with different optimizers
-        should be measured relative to the null step.
+        Pairs that neither affinity measured are NaN with count 0. Levels are not adjusted, so runs with different
+        optimizers should be measured relative to the null step.
 
         Raises:
-            ValueError: If the affinities measure different quantities, i.e. they differ in estimator, update,
-                held_out, per_lr or average. Settings present in only one of the affinities are kept.
+            ValueError: If either affinity has no history, or if they measure different quantities, i.e. they differ in
+                estimator, update, held_out, per_lr or average. Settings present in only one of the affinities are kept.
 
         Example:
-            >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
-            >>> first.merge(Affinity.from_matrix([[6]], ["b"])).mean.tolist()
+            >>> first = Affinity.from_history([[[1, 2], [3, 4]]], ["a", "b"])
+            >>> first.merge(Affinity.from_history([[[6]]], ["b"])).mean.tolist()
             [[1.0, 2.0], [3.0, 5.0]]
         """
-        settings = {**other.settings, **self.settings}
-        for key in self.settings:
-            ours, theirs = self.settings[key], other.settings.get(key, self.settings[key])
-            if ours != theirs and key in IDENTITY_SETTINGS:
-                raise ValueError(f"`other` must have been measured with the same {key}, found {ours!r} and {theirs!r}")
-            if ours != theirs:
-                del settings[key]
+        self._require_history("merge")
+        other._require_history("merge")
+        settings = {**self.settings, **other.settings}
+        different = {key for key, value in self.settings.items() if settings[key] != value}
+        for key in different.intersection(IDENTITY_SETTINGS):
+            found = f"{self.settings[key]!r} and {other.settings[key]!r}"
+            raise ValueError(f"`other` must have been measured with the same {key}, found {found}")
 
         tasks = tuple(dict.fromkeys(self.tasks + other.tasks))
         parts = self._arranged(tasks), other._arranged(tasks)
-        nothing = np.zeros((len(tasks), len(tasks)), dtype=np.int64)
-        reasons = {**self.skipped, **other.skipped}
-        skipped = {reason: sum((part.skipped.get(reason, nothing) for part in parts), nothing) for reason in reasons}
-
-        if len(self.steps) and len(other.steps):
-            # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
-            offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
-            return Affinity.from_history(
-                np.concatenate([part.history for part in parts]),
-                tasks,
-                np.concatenate([self.steps, other.steps + offset]),
-                null=np.concatenate([part.null for part in parts]),
-                skipped=skipped,
-                settings=settings,
-            )
-
-        # Without both histories, means are weighted by the number of values behind them.
-        means = np.stack([part.mean for part in parts])
-        weights = np.where(np.isfinite(means), np.maximum([part.count for part in parts], 1), 0)
-        total = weights.sum(axis=0)
-        shares = weights / np.maximum(total, 1)
-        mean = np.where(total > 0, (np.nan_to_num(means) * shares).sum(axis=0), np.nan)
-        errors = np.where(weights > 0, np.stack([part.stderr for part in parts]), 0.0) * shares
-        stderr = np.where(total > 0, np.sqrt((errors**2).sum(axis=0)), np.nan)
-        merged = Affinity.from_matrix(mean, tasks, stderr=stderr, count=total, settings=settings)
-        return replace(merged, skipped=skipped)
+        # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
+        offset = max(0, int(self.steps[-1]) + 1 - int(other.steps[0]))
+        return Affinity.from_history(
+            np.concatenate([part.history for part in parts]),
+            tasks,
+            np.concatenate([self.steps, other.steps + offset]),
+            null=np.concatenate([part.null for part in parts]),
+            settings={key: value for key, value in settings.items() if key not in different},
+        )
 
     def bootstrap(self, n: int = STDERR_RESAMPLES, seed: int = 0) -> Floats:
         """Returns matrices that could have been measured instead of `mean` (n × tasks × tasks).
@@ -417,7 +419,7 @@ class Affinity:
             (50, 2, 2)
         """
         if len(self.steps):
-            return bootstrap_averages(LevelHistory.align(self), n, seed)
+            return bootstrap_averages(LevelHistory.align(self.history, self.null, self.settings), n, seed)
         if not self.has_errors:
             raise ValueError("bootstrap() requires a history of measured steps, or standard errors")
         return draw_within_errors(self.mean, self.stderr, n, seed)
@@ -478,13 +480,9 @@ class Affinity:
     def _repr_html_(self) -> str:
         return tag("pre", self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Unpickled arrays would be writable, so unpickling calls the constructor.
-        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
-
     def _average(self) -> Affinity:
         """Computes the averages over the history again."""
-        level = LevelHistory.align(self)
+        level = LevelHistory.align(self.history, self.null, self.settings)
         settings = {**self.settings, "average": level.average, "trim": level.trim}
         if level.average != "trimmed":
             del settings["trim"]
@@ -492,7 +490,7 @@ class Affinity:
         return replace(self, mean=mean, stderr=stderr, count=level.counts(), settings=settings)
 
     def _at_steps(self, rows: slice | Mask) -> Affinity:
-        """Returns the affinity over some of the measured steps, without `skipped`, which is not known for each step."""
+        # `skipped` is not known for each step.
         return Affinity.from_history(
             self.history[rows],
             self.tasks,
@@ -531,10 +529,7 @@ class Affinity:
 
 def read_only_array(name: str, values: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Returns a read-only array of the given shape, whose values are finite, or NaN where nothing was measured."""
-    try:
-        array = np.asarray(values, dtype=dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`{name}` must be an array of numbers, found {type(values).__name__} ({error})") from error
+    array = np.asarray(values, dtype=dtype)
     if array.size == 0 and 0 in shape:
         array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
     if array.shape != shape:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, is_number
 
-if TYPE_CHECKING:
-    from .affinity import Affinity
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-AVERAGES = ("mean", "trimmed", "median")
 DEFAULT_TRIM = 0.05  # default fraction to drop at each end
 
 
@@ -40,20 +37,18 @@ class LevelHistory:
     trim: float
 
     @classmethod
-    def align(cls, affinity: Affinity, steps: slice = slice(None)) -> Self:
-        """Takes a part of a history and shifts the raw steps of each target to the level of its relative steps.
+    def align(cls, history: Floats, null: Floats, settings: Mapping[str, Any]) -> Self:
+        """Shifts the raw steps of each target to the level of its relative steps.
 
         Raw steps include an effect common to all sources (momentum, weight decay), but relative steps do not. The
         fraction of relative steps varies between sources, so a plain average would include more of that effect for some
         sources than for others. Shifting all raw steps of a target by the same constant removes this imbalance.
         """
-        average, trim = affinity.settings.get("average", "mean"), affinity.settings.get("trim", DEFAULT_TRIM)
-        if average not in AVERAGES:
-            raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(average))
-        if not is_number(trim) or not 0 <= trim < 0.5:
-            raise InvalidInput("trim", "must be a fraction in [0, 0.5)", repr(trim))
-        history, relative = affinity.history[steps], np.isfinite(affinity.null[steps])[:, None]
-        present = np.isfinite(history)
+        average, trim = settings.get("average", "mean"), settings.get("trim", DEFAULT_TRIM)
+        if average not in ("mean", "trimmed", "median") or not is_number(trim) or not 0 <= trim < 0.5:
+            expected = "must be 'mean', 'trimmed' or 'median', and `trim` a fraction in [0, 0.5)"
+            raise InvalidInput("average", expected, f"{average!r} and {trim!r}")
+        present, relative = np.isfinite(history), np.isfinite(null)[:, None]
         measured = cls(np.nan_to_num(history), present, relative, average, trim)
         gaps = measured.means(relative) - measured.means(~relative)  # NaN for sources that do not have both
         shift = np.nan_to_num(gaps).sum(axis=0) / np.maximum(np.isfinite(gaps).sum(axis=0), 1)
@@ -79,7 +74,7 @@ class LevelHistory:
 
 
 def divide(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts. Returns NaN for counts of zero."""
+    # Without any value, the result is NaN.
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 

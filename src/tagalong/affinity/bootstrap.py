@@ -60,11 +60,7 @@ def bootstrap_averages(history: LevelHistory, n: int, seed: int) -> Floats:
 
 
 def draw_within_errors(mean: Floats, stderr: Floats, n: int, seed: int) -> Floats:
-    """Returns `n` matrices drawn from normal distributions with the given means and standard errors.
-
-    Pairs are drawn independently, but a symmetric matrix stays symmetric. A pair whose standard error is unknown,
-    because it was measured once, varies as much as the least certain pair.
-    """
+    # A pair whose standard error is unknown, because it was measured once, varies as much as the least certain pair.
     largest = np.nanmax(stderr[~np.eye(len(stderr), dtype=bool)])
     errors = np.where(np.isfinite(stderr), stderr, largest)
     noise = np.random.default_rng(seed).standard_normal((n, *mean.shape))
@@ -96,7 +92,6 @@ def block_length(history: LevelHistory) -> int:
 
 
 def _weighted_means(history: LevelHistory, weights: Floats) -> Floats:
-    """Returns the means in each resample [resamples, sources, targets]."""
     raw = ~history.relative
     sums, counts = _total(weights, history.values), _total(weights, history.present)
     raw_sums, raw_counts = _total(weights, history.values * raw), _total(weights, history.present & raw)
@@ -107,7 +102,6 @@ def _weighted_means(history: LevelHistory, weights: Floats) -> Floats:
 
 
 def _trimmed_means(history: LevelHistory, weights: Floats) -> Floats:
-    """Returns the trimmed means in each resample [resamples, sources, targets]."""
     # The part of a step that is common to all sources can be much larger than their differences. It contributes to
     # every average but is not trimmed: trimmed means and medians are nonlinear, so they are those of the differences.
     entries = np.maximum(history.counts(), 1)
@@ -131,7 +125,7 @@ def _trimmed_means(history: LevelHistory, weights: Floats) -> Floats:
 
 
 def _total(weights: Floats, values: NDArray[Any]) -> Floats:
-    """Returns sums over steps of [steps, sources, targets], weighted by the draws of each resample."""
+    # [resamples, steps] times [steps, sources, targets]
     return np.tensordot(weights, values, axes=1)
 
 

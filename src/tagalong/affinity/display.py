@@ -98,7 +98,6 @@ def extent(affinity: Affinity) -> str:
 def _summary_lines(
     affinity: Affinity, names: list[str], cell: Callable[[int, int], str], has_null_step: bool, width: int | None
 ) -> list[str]:
-    """Returns a line for each task with the sources that help and hurt it most. Tasks of a group come together."""
     others = np.where(np.eye(len(names), dtype=bool), np.nan, affinity.mean)
     strongest = np.argsort(-np.nan_to_num(np.abs(others)).max(axis=0), kind="stable")[:MAX_SUMMARY_TASKS]
     headings = ("task", "strongest helper", "", "strongest conflict", " ")

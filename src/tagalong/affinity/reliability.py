@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SMALL_SPREAD_RATIO = 0.25  # relative to the median spread: the paper's task a8 has 0.13, the next smallest 0.52
 NOISE_PERCENTILE = 95.0  # of the spreads due to noise alone
 NOISE_DRAWS = 200
-NUMBER_HEADINGS = ("   spread", "    noise")  # padded to the width of the widest number, so all tables look alike
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Spread:
     worst: Mapping[str, str]
 
     def __str__(self) -> str:
-        table = TextTable("task", *NUMBER_HEADINGS, "best / worst partner", numbers=NUMBER_HEADINGS)
+        table = TextTable("task", "spread", "noise", "best / worst partner", numbers=("spread", "noise"))
         for task in self.values:
             numbers = [f"{value:.3g}".replace("nan", "-") for value in (self.values[task], self.noise[task])]
             mark = "  no partner stands out" if task in self.flagged else ""
@@ -54,7 +53,6 @@ class Spread:
 
 
 def compute_spread(affinity: Affinity) -> Spread:
-    """Computes the spread of each task and flags the tasks for which no partner stands out."""
     tasks, diagonal = affinity.tasks, np.eye(len(affinity.tasks), dtype=bool)
     others = np.where(diagonal, np.nan, affinity.mean)
     spreads = value_ranges(others)
@@ -80,7 +78,7 @@ def compute_spread(affinity: Affinity) -> Spread:
 
 
 def value_ranges(matrices: Floats) -> Floats:
-    """Returns the difference between the highest and lowest values over sources, or NaN for fewer than two values."""
+    # Over sources. With fewer than two values, the range is NaN.
     ranges = np.fmax.reduce(matrices, axis=-2) - np.fmin.reduce(matrices, axis=-2)
     return np.where(np.isfinite(matrices).sum(axis=-2) > 1, ranges, np.nan)
 
@@ -119,14 +117,13 @@ class Settled:
 
 
 def check_settled(affinity: Affinity, budget: int) -> Settled:
-    """Selects groups from increasingly long prefixes of the history."""
     from tagalong.group import select_groups  # here because an affinity is data and must load without the solvers
 
     tasks = affinity.tasks
     groups: dict[float, ServedSets] = {}
     ends = [ceil(fraction * len(affinity.steps)) for fraction in PREFIX_FRACTIONS]
     for fraction, end in zip(PREFIX_FRACTIONS, ends, strict=True):
-        matrix = averages(LevelHistory.align(affinity, slice(end)))
+        matrix = averages(LevelHistory.align(affinity.history[:end], affinity.null[:end], affinity.settings))
         groups[fraction] = ()
         if np.isfinite(matrix[~np.eye(len(tasks), dtype=bool)]).all():
             prefix = type(affinity).from_matrix(matrix, tasks, settings=affinity.settings)

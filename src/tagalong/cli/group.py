@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagalong.affinity import disclaimer
+from tagalong.affinity import CAUTION
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable
@@ -227,7 +227,7 @@ class _Answer:
                 spent = {"mine": _total_cost(self.own), "best": _total_cost(chosen)}
                 mine = self.own.to_document()
                 document["comparison"] = {"mine": mine, "loss": loss, "per_task": per_task, "spent": spent}
-        document["caution"] = disclaimer(table.tasks)
+        document["caution"] = CAUTION
         document["input"] = {"file": str(self.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
         document["interrupted"] = self.interrupted
         return document
@@ -250,7 +250,7 @@ def _save(answer: _Answer, path: Path) -> None:
     chosen = answer.chosen
     if isinstance(chosen, Mapping):
         documents = [grouping.to_document() for grouping in chosen.values()]
-        content = {"caution": disclaimer(answer.table.tasks), "groupings": documents}
+        content = {"caution": CAUTION, "groupings": documents}
         write_document(path, "tagalong-grouping-list", 1, content)
     else:
         write_atomic(path, chosen.to_json() + "\n")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tagalong.affinity import disclaimer
+from tagalong.affinity import CAUTION
 from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
@@ -336,7 +336,7 @@ def effort_notes(decisions: Decisions) -> list[str]:
     return [f"{who} on deciding; best-of chooses from {choice} of one network for each seed."]
 
 
-def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
+def write_decisions(out: Path, decisions: Decisions) -> None:
     """Writes `groupings.json`, `affinity.json` (for `tag`) and `affinity-<method>.json` (for other methods)."""
     measured = {
         name: decision.affinity
@@ -352,7 +352,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    GroupingsFile.write(out / "groupings.json", {"caution": disclaimer(tasks), "groupings": found})
+    GroupingsFile.write(out / "groupings.json", {"caution": CAUTION, "groupings": found})
 
 
 def _choice_document(choice: Choice) -> dict[str, Any]:

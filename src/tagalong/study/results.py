@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.affinity import disclaimer
+from tagalong.affinity import CAUTION
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import json_safe, report_damage
 from tagalong.rendering import join, table, tag, terminal_width, wrap
@@ -222,7 +222,7 @@ class Results:
             {
                 "format": ResultsFile.kind,
                 "version": ResultsFile.format_version,
-                "caution": disclaimer(self.problem.tasks),
+                "caution": CAUTION,
                 "problem": self.problem,
                 "settings": self.settings,
                 "noise": noise,

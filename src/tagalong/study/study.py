@@ -224,7 +224,7 @@ class Study:
         # The networks for all tasks come first, since every cost is relative to theirs.
         wanted, request = request.seeds, replace(request, seeds=runner.converged_seeds(request.seeds))
         decisions = decide_all(runner, request)
-        write_decisions(self.out, decisions, runner.tasks)
+        write_decisions(self.out, decisions)
         settings = settings | explain_decisions(decisions) | {"notes": [*request.notes, *effort_notes(decisions)]}
         info = ProblemInfo.of(self.problem)
         records = train_choices(runner, decisions, request.seeds)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tagalong.affinity import disclaimer
+from tagalong.affinity import CAUTION
 from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
@@ -78,12 +78,12 @@ def reading_section(methods: Iterable[str]) -> Html:
     )
 
 
-def disclaimer_section(tasks: Iterable[str]) -> Html:
-    """Explains what affinity does not mean, and lists the tasks that concern personal traits."""
+def disclaimer_section() -> Html:
+    """Explains what affinity does not mean."""
     return tag(
         "aside",
         tag("h2", "Handle with care", id="care-title"),
-        tag("p", disclaimer(tasks)),
+        tag("p", CAUTION),
         id="care",
         aria_labelledby="care-title",
     )

@@ -103,7 +103,7 @@ def render_page(run: Run, groupings: dict[int, Grouping]) -> str:
             results_section(run.results, MAX_TASKS),
             search_section(log) if log else None,
             reading_section(methods),
-            disclaimer_section(run.results.problem.tasks),
+            disclaimer_section(),
             provenance_section(run),
         ),
         tag(
