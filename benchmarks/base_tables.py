@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from tagalong.learn import Problem, Task
 from tagalong.problems import load_problem
 from truth_problems import nhanes, tox21
 
+DEVELOPMENT_ROWS, NOT_INPUTS = 7000, ["title", "smiles", "split"]
 HOLES = (1, 0, 0, 0, 1, 0, 1, 0, 2, 1)  # in each digit, as written by hand
 Array = NDArray[np.float64]
 
@@ -121,6 +123,30 @@ def qm9(rows: int) -> Callable[[Path | None, int], Problem]:
     return lambda data, seed: load_problem("qm9", rows=rows, seed=seed, data=data and data / "qm9")
 
 
+def development(name: str) -> Callable[[Path | None, int], Problem]:
+    """Returns a loader for one of three tables whose targets start with `y_`, with at most 7,000 of their rows."""
+
+    def load(data: Path | None, seed: int) -> Problem:
+        if data is None or not (data / "tables" / name).is_dir():
+            raise FileNotFoundError(f"{name} needs --data with tables/{name}")
+        folder = data / "tables" / name
+        frame = pd.read_csv(folder / f"{name}.csv.gz", low_memory=False)
+        chosen = np.random.default_rng(seed).permutation(len(frame))[:DEVELOPMENT_ROWS]
+        frame = frame.iloc[chosen].drop(columns=NOT_INPUTS, errors="ignore").reset_index(drop=True)
+        targets = [column for column in frame if column.startswith("y_")]
+        texts = [column for column in frame if not pd.api.types.is_numeric_dtype(frame[column])]
+        if name != "adme":
+            numbers = [column for column in frame if column.startswith(("system", "schoolid"))]
+            return Problem.from_table(frame, targets, categorical=[*texts, *numbers], name=name, seed=seed)
+        with np.load(folder / "morgan2_1024.npz") as file:
+            bits = np.unpackbits(file["fp"], axis=1)[chosen]
+        inputs = np.hstack([pd.get_dummies(frame.drop(columns=targets), columns=texts).to_numpy(float), bits])
+        labels = {column: frame[column].to_numpy(float) for column in targets}
+        return Problem.from_arrays(inputs, labels, regressions(*targets), name=name, seed=seed)
+
+    return load
+
+
 CHOOSING: Mapping[str, Callable[[Path | None, int], Problem]] = {
     "nhanes": nhanes,
     "qm9-3000": qm9(3000),
@@ -136,4 +162,5 @@ JUDGING: Mapping[str, Callable[[Path | None, int], Problem]] = {
     "clusters": clusters,
     "skewed": skewed,
 }
-TABLES = {**CHOOSING, **JUDGING}
+DEVELOPMENT = {name: development(name) for name in ("adme", "movies", "star")}
+TABLES = {**CHOOSING, **JUDGING, **DEVELOPMENT}

@@ -207,7 +207,7 @@ def test_differences_are_means_of_row_differences_with_the_right_standard_error(
 def test_probabilities_have_a_floor(kind: str) -> None:
     task = Task("x", kind, classes=3 if kind == "multiclass" else None)
     outputs = torch.tensor([[30.0, 0.0, -30.0], [0.1, 0.2, 0.3]], dtype=torch.float64)[:, : task.head_size]
-    found = floor_probabilities(task, outputs, labels=50)
+    found = floor_probabilities(task.kind, outputs, labels=50)
     if kind == "regression":
         assert torch.equal(found, outputs)
     elif kind == "binary":

@@ -19,6 +19,7 @@ from tagalong.learn import (
     relative_step_cost,
     train,
 )
+from tagalong.learn.classical import FITTED
 from tagalong.learn.network import count_multiplications
 from tagalong.learn.piecewise_linear import count_bins
 from tagalong.learn.table_networks import BINS, ROWS_PER_CODE, default_network
@@ -82,13 +83,13 @@ def test_the_alternative_of_a_default_network_is_what_tabm_would_be() -> None:
     inputs, targets = arrays()
     problem, tabm = (Problem.from_arrays(inputs, targets, list(targets), encoder=name) for name in (None, "tabm"))
     other = problem.with_network("tabm")
-    assert problem.alternatives == ("tabm",)
+    assert problem.alternatives == ("tabm", *FITTED)
     assert (repr(other.encoder), other.encoder.edges) == (repr(tabm.encoder), tabm.encoder.edges)  # type: ignore[union-attr]
     assert (repr(other.head), other.recipe) == (repr(tabm.head), tabm.recipe)
     assert other.fingerprint == problem.fingerprint
     assert problem.with_network("tabm") is other
     assert problem.with_network(None) is problem
-    assert tabm.alternatives == other.alternatives == ()
+    assert tabm.alternatives == other.alternatives == tuple(FITTED)
     assert problem.only(["rare"]).with_network("tabm").names == ("rare",)
     changed = replace(problem, recipe=replace(problem.recipe, epochs=7, patience=3, batch_size=50))
     recipe = changed.with_network("tabm").recipe
@@ -115,14 +116,14 @@ def test_edges_come_from_training_rows_only() -> None:
         {"tasks": (Task("size", "custom", loss=torch.nn.functional.mse_loss), Task("rare"))},
     ],
 )
-def test_problems_that_the_user_changes_have_no_alternative(change: dict[str, Any]) -> None:
+def test_problems_that_the_user_changes_cannot_use_tabm_instead(change: dict[str, Any]) -> None:
     inputs, targets = arrays()
     problem = Problem.from_arrays(inputs, targets, list(targets))
     other = replace(problem, **change)
-    assert other.alternatives == ()
+    assert "tabm" not in other.alternatives
     with pytest.raises(InvalidInput, match="`network`"):
         other.with_network("tabm")
-    for wrong, network in ((other, "tabm"), (problem, "boosting")):
+    for wrong, network in ((other, "tabm"), (problem, "unknown")):
         with pytest.raises(InvalidInput, match=r"`job\.network`"):
             train(wrong, Job(problem.names, network=network))
 

@@ -24,6 +24,8 @@ from .capacity import count_parameters as count_parameters
 from .capacity import relative_step_cost as relative_step_cost
 from .capacity import width_of_size as width_of_size
 from .chunks import networks_at_once as networks_at_once
+from .classical import FITTED as FITTED
+from .classical import why_not_fitted as why_not_fitted
 from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns

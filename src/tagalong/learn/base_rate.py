@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .rows import Rows, Split
-from .task import Task
+from .task import Kind, Task
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -68,28 +68,26 @@ def _frequencies(counts: Tensor, labels: int) -> Tensor:
     return shares / shares.sum()
 
 
-def floor_probabilities(task: Task, outputs: Tensor, labels: int) -> Tensor:
+def floor_probabilities(kind: Kind, outputs: Tensor, labels: int | Tensor) -> Tensor:
     """Returns outputs [rows, outputs] whose probabilities are at least 1 / (2 · training labels), as a constant's are.
 
     Otherwise, a single wrong answer that a model was sure of could outweigh all others.
 
     Args:
-        task: a task without a loss of its own. The outputs for a regression task are returned as they are.
-        outputs: logits, as heads return them.
+        kind: the kind of the task, which has no loss of its own.
+        outputs: logits, as heads return them, or the outputs of a regression task, which are returned as they are.
         labels: the number of training labels of the task.
 
     Example:
-        >>> floor_probabilities(Task("ill"), torch.tensor([[-9.0], [1.0]]), labels=5).sigmoid()
+        >>> floor_probabilities("binary", torch.tensor([[-9.0], [1.0]]), labels=5).sigmoid()
         tensor([[0.1000],
                 [0.7311]])
     """
-    lowest = 0.5 / labels
-    if task.kind == "binary":
-        largest = torch.tensor((1 - lowest) / lowest).log().item()
+    lowest = 0.5 / torch.as_tensor(labels).to(outputs)
+    if kind == "binary":
+        largest = ((1 - lowest) / lowest).log()
         return outputs.clamp(-largest, largest)
-    if task.kind == "multiclass":
-        return outputs.log_softmax(1).clamp(min=torch.tensor(lowest).log().item())
-    return outputs
+    return outputs.log_softmax(1).clamp(min=lowest.log()) if kind == "multiclass" else outputs
 
 
 def read_targets(rows: Rows) -> dict[str, Tensor]:

@@ -25,7 +25,9 @@ from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .chunks import make_chunks
+from .classical import FittedHeads
 from .early_stopping import stopping_flattery
+from .fitted_step import FittedStep
 from .job import Diverged, Job, Trained, job_problems
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
@@ -300,8 +302,10 @@ class Training:
         self.problem = problem.with_network(jobs[0].network)
         self._recipes = [job.adapt(self.problem.recipe) for job in jobs]
         self.step: Step
-        if len(jobs) == 1:
-            weighted = self.problem.weighted(jobs[0].weighting)
+        weighted = self.problem.weighted(jobs[0].weighting)
+        if isinstance(self.problem.head, FittedHeads):
+            self.step = FittedStep(weighted, jobs[0])
+        elif len(jobs) == 1:
             self.step = ModuleStep(weighted, jobs[0], self.device, self.targets.get(jobs[0]), meter)
         else:
             self.step = StackStep(self.problem, jobs, self.device, self.targets)

@@ -15,6 +15,7 @@ from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, t
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
+from .classical import FITTED, fitted_network, why_not_fitted
 from .network import Encoder, EncoderName, make_encoder
 from .recipe import Recipe
 from .rows import Rows, Split, require_in_memory
@@ -312,12 +313,14 @@ class Problem:
     def alternatives(self) -> tuple[str, ...]:
         """The names of the networks that can be trained instead of the problem's own (see `Job.network`).
 
-        This is "tabm" if the network and recipe are those that tables get by default, apart from the recipe's batch
-        size, epochs and patience, and a TabM network can learn all tasks.
+        "tabm" is one of them if the network and recipe are those that tables get by default, apart from the recipe's
+        batch size, epochs and patience, and a TabM network can learn all tasks. "ridge", "boosting" and "xgboost" need
+        a vector of numbers per row in memory, and tasks with one label per row and without a loss of their own.
         """
         chosen = self.chosen_network
         is_default = chosen is not None and chosen.is_used(self.encoder, self.head, self.recipe)
-        return ("tabm",) if is_default and not task_problems(self.tasks) else ()
+        neural = ("tabm",) if is_default and not task_problems(self.tasks) else ()
+        return neural if why_not_fitted(self.tasks, self.splits.values()) else (*neural, *FITTED)
 
     def with_network(self, name: str | None) -> Problem:
         """Returns the same problem with another of its `alternatives` as its network, or itself if the name is None.
@@ -332,12 +335,16 @@ class Problem:
         if name is None:
             return self
         if name not in self.alternatives:
-            hint = "only tables with the default network have alternatives"
+            hint = "only tables have alternatives, and TabM only replaces their default network"
             expected = f"must be None or one of {', '.join(map(repr, self.alternatives))}"
             raise InvalidInput("network", expected if self.alternatives else "must be None", repr(name), hint)
         if name not in self._with_networks:
-            assert self.chosen_network is not None
-            self._with_networks[name] = replace(self, chosen_network=None, **self.chosen_network.tabm(self.recipe))
+            if name in FITTED:
+                fields = fitted_network(name)
+            else:
+                assert self.chosen_network is not None
+                fields = self.chosen_network.tabm(self.recipe)
+            self._with_networks[name] = replace(self, chosen_network=None, **fields)
         return self._with_networks[name]
 
     def weighted(self, name: str | None) -> Problem:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .classical import FittedHeads
 from .job import Job
 from .losses import LabeledRows, Losses
 from .network import build_network, evaluation_mode
@@ -37,6 +38,8 @@ def why_not_batched(
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):
         return "rows are read from files, batch by batch"
+    if isinstance(problem.head, FittedHeads):
+        return "their heads are fitted"
     if problem.recipe.schedule == "windows":
         return "schedule='windows' lowers the learning rate of each network at different steps"
     jobs = [Job(problem.names)] if jobs is None else jobs

@@ -1,0 +1,77 @@
+"""The single step of a network whose heads are fitted: boosting, or ridge regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.measure import AffinityMeter
+from tagalong.score import Score
+
+from .classical import FEWEST_LABELS, FittedHead, FittedHeads, Labelled, TreesHead
+from .job import Job
+from .network import build_network
+from .problem import Problem
+from .recipe import LossWindows
+from .rows import require_in_memory
+from .scoring import scores_on
+
+
+class FittedStep:
+    """Fits the heads of one network in a single step, see `Step`."""
+
+    windows: LossWindows | None = None
+    meter: AffinityMeter | None = None
+    is_resumable = False
+
+    def __init__(self, problem: Problem, job: Job) -> None:
+        self.problem, self.seeds, self.steps = problem, [job.seed], 0
+        self.tasks = [problem.task(name) for name in job.tasks]
+        self.trains = np.ones((1, len(self.tasks)), dtype=bool)
+        self.network = build_network(problem, job.tasks, job.seed)
+
+    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
+        heads = self.problem.head
+        assert isinstance(heads, FittedHeads)
+        rows = [require_in_memory(part, "fitting") for part in (self.problem.train, self.problem.val)]
+        for task, head in zip(self.tasks, self.network.heads, strict=True):
+            assert isinstance(head, FittedHead)
+            train, val = (Labelled(part, task) for part in rows)
+            head.fill(labels=max(1, len(train)))
+            if len(train) < FEWEST_LABELS or len(np.unique(train.labels)) < 2:
+                head.fill(**{"baseline" if isinstance(head, TreesHead) else "bias": train.constant(task)})
+            else:
+                heads.fit(head, task, train, val)
+        self.steps += 1
+
+    def validate(self) -> NDArray[np.float64]:
+        (scores,) = self.scores("val", self.trains)
+        losses = np.array([[scores[task.name].loss for task in self.tasks]])
+        return np.stack([losses] * 3, -1)  # halves of the rows are only compared between epochs
+
+    def keep(self, networks: NDArray[np.intp]) -> None:
+        pass
+
+    def drop(self, running: NDArray[np.bool_]) -> None:
+        pass
+
+    def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
+        rows = self.problem.splits[part].only(task.name for task in self.tasks)
+        return [scores_on(self.problem, self.network, rows)]
+
+    def states(self) -> list[dict[str, Tensor]]:
+        return [dict(self.network.state_dict())]
+
+    def count_parameters(self) -> list[int]:
+        return [sum(buffer.numel() for buffer in self.network.buffers())]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "network": self.network.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.network.load_state_dict(state["network"])

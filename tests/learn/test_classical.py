@@ -1,0 +1,293 @@
+"""Boosting and ridge as networks: the answers of the libraries' own estimators, kept as tensors."""
+
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xgboost
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from tagalong.errors import InvalidInput
+from tagalong.learn import (
+    MLP,
+    Job,
+    Network,
+    Problem,
+    Split,
+    Task,
+    Trained,
+    average_scores_on,
+    build_network,
+    constant_output,
+    describe_network,
+    floor_probabilities,
+    rebuild_network,
+    train,
+    train_many,
+)
+from tagalong.learn.classical import LOGISTIC_STRENGTHS, RIDGE_STRENGTHS
+
+Floats = NDArray[np.float64]
+TASKS = (
+    Task("age", "regression"),
+    Task("ill", class_weights=(1.0, 4.0)),
+    Task("stage", "multiclass", classes=4),  # the fourth class occurs in test rows only
+)
+FITTED = ("ridge", "boosting", "xgboost")
+
+
+def make_problem(weighted: bool = False, rows: int = 400) -> Problem:
+    """Inputs with a heavy tail, and labels that depend on them, a tenth of which are missing."""
+    rng = np.random.default_rng(0)
+
+    def split(rows: int) -> Split:
+        inputs = rng.normal(size=(rows, 4)) * np.array([1, 1, 30, 0])  # the last one is constant
+        inputs[:, 1] = np.exp(inputs[:, 1])
+        values = inputs[:, 0] + np.log(inputs[:, 1]) * (inputs[:, 2] > 0) + 0.5 * rng.normal(size=rows)
+        labels = {"age": values, "ill": values > 0.5, "stage": np.digitize(values, [-0.5, 1])}
+        targets = {task: np.where(rng.random(rows) < 0.1, np.nan, own) for task, own in labels.items()}
+        weights = torch.tensor(rng.integers(0, 3, rows), dtype=torch.float32) if weighted else None
+        tensors = {task: torch.tensor(own, dtype=torch.float32) for task, own in targets.items()}
+        return Split(torch.tensor(inputs, dtype=torch.float32), tensors, None, weights)
+
+    parts = split(rows), split(150), split(150)
+    parts[2].targets["stage"][0] = 3
+    return Problem("drawn", TASKS, *parts, MLP(4, (2,)), scales={"age": (40.0, 12.0)})
+
+
+def network_of(problem: Problem, trained: Trained) -> Network:
+    network = build_network(problem.with_network(trained.job.network), trained.job.tasks, 0)
+    assert trained.state is not None
+    network.load_state_dict(dict(trained.state))
+    return network
+
+
+def labelled(problem: Problem, part: str, task: Task) -> tuple[Floats, Floats, Floats]:
+    """Inputs, labels and weights of the rows with a label; weights include those of classes."""
+    rows = problem.splits[part]
+    labels = rows.targets[task.name].double().numpy()
+    weights = np.ones(len(labels)) if rows.weights is None else rows.weights.double().numpy()
+    used = np.isfinite(labels) & (weights > 0)
+    weights = weights[used]
+    if task.class_weights is not None:
+        weights = weights * np.array(task.class_weights)[labels[used].astype(int)]
+    return rows.inputs.numpy()[used], labels[used], weights
+
+
+def losses_of(task: Task, model: Any, inputs: Floats, labels: Floats, *, staged: bool = False) -> list[Floats]:
+    if task.kind == "regression":
+        answers = model.staged_predict(inputs) if staged else [model.predict(inputs)]
+        return [(answer - labels) ** 2 for answer in answers]
+    answers = model.staged_predict_proba(inputs) if staged else [model.predict_proba(inputs)]
+    return [-np.log(answer[np.arange(len(labels)), labels.astype(int)]) for answer in answers]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_boosting_answers_as_scikit_learn_with_the_best_number_of_trees(task: Task, weighted: bool) -> None:
+    problem = make_problem(weighted)
+    kind = HistGradientBoostingRegressor if task.kind == "regression" else HistGradientBoostingClassifier
+    settings = {"learning_rate": 0.05, "early_stopping": False, "random_state": 0}
+    model = kind(max_iter=400, **settings).fit(*labelled(problem, "train", task))
+    inputs, labels, weights = labelled(problem, "val", task)
+    best = int(np.argmin([weights @ losses for losses in losses_of(task, model, inputs, labels, staged=True)])) + 1
+    assert best < 350  # so that no more trees would have been added
+    model = kind(max_iter=best, **settings).fit(*labelled(problem, "train", task))
+
+    trained = train(problem, Job((task.name,), network="boosting"))
+    rows = problem.test.inputs
+    outputs = network_of(problem, trained)(rows)[task.name].double()
+    if task.kind == "regression":
+        np.testing.assert_allclose(outputs[:, 0], model.predict(rows.numpy()), rtol=1e-5, atol=1e-6)
+    elif task.kind == "binary":
+        np.testing.assert_allclose(outputs.sigmoid()[:, 0].numpy(), model.predict_proba(rows.numpy())[:, 1], rtol=1e-4)
+    else:
+        count = len(labelled(problem, "train", task)[1])
+        full = np.hstack([model.predict_proba(rows.numpy()), np.zeros((len(rows), 1))]).clip(0.5 / count)
+        np.testing.assert_allclose(outputs.softmax(1), full / full.sum(1, keepdims=True), rtol=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ridge_is_scikit_learns_within_the_range_of_the_training_rows(weighted: bool) -> None:
+    problem = make_problem(weighted)
+    inputs, labels, weights = labelled(problem, "train", TASKS[0])
+    scaler = StandardScaler().fit(inputs)
+    model = RidgeCV(RIDGE_STRENGTHS).fit(scaler.transform(inputs), labels, weights)
+    network = network_of(problem, train(problem, Job(("age",), network="ridge")))
+    far = 100 * problem.test.inputs
+    clipped = np.clip(far.numpy(), inputs.min(0), inputs.max(0))
+    np.testing.assert_allclose(
+        network(far)["age"][:, 0], model.predict(scaler.transform(clipped)), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_logistic_regression_has_one_of_the_strengths() -> None:
+    problem = make_problem()
+    inputs, labels, weights = labelled(problem, "train", TASKS[1])
+    scaler = StandardScaler().fit(inputs)
+    network = network_of(problem, train(problem, Job(("ill",), network="ridge")))
+    found = network(torch.tensor(inputs))["ill"][:, 0]
+    by_strength = []
+    for strength in LOGISTIC_STRENGTHS:
+        model = LogisticRegression(C=strength, tol=1e-8, max_iter=1000).fit(scaler.transform(inputs), labels, weights)
+        own = floor_probabilities(
+            "binary", torch.tensor(model.decision_function(scaler.transform(inputs))), len(labels)
+        )
+        by_strength.append(float((own - found).abs().max()))
+    assert min(by_strength) < 0.05
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_fit_beats_a_constant_and_the_loss_is_that_of_its_answers(name: str) -> None:
+    problem = make_problem()
+    trained = train(problem, Job(problem.names, network=name))
+    network = network_of(problem, trained)
+    for task in TASKS:
+        targets = problem.test.targets[task.name]
+        losses, present = task.row_losses(network(problem.test.inputs)[task.name], targets)
+        assert trained.test[task.name].loss == pytest.approx(float(losses.sum() / present.sum()), rel=1e-5)
+        labels = problem.train.targets[task.name]
+        constant = constant_output(task, labels).float().expand(len(targets), -1)
+        assert losses.sum() < 0.9 * task.row_losses(constant, targets)[0].sum()
+    assert (trained.best_epoch, trained.steps, trained.diverged) == (0, 1, False)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_xgboost_answers_as_the_library_does(weighted: bool) -> None:
+    problem = make_problem(weighted)
+    for task in TASKS:
+        (inputs, labels, weights), val = (labelled(problem, part, task) for part in ("train", "val"))
+        objective = {"regression": "reg:squarederror", "binary": "binary:logistic", "multiclass": "multi:softprob"}
+        settings = {"learning_rate": 0.05, "n_estimators": 1000, "early_stopping_rounds": 50, "tree_method": "hist"}
+        kind = xgboost.XGBRegressor if task.kind == "regression" else xgboost.XGBClassifier
+        model = kind(**settings, objective=objective[task.kind])
+        checks = {"eval_set": [val[:2]], "sample_weight_eval_set": [val[2]]}
+        model.fit(inputs, labels, sample_weight=weights, verbose=False, **checks)
+        rows = problem.test.inputs.clone()
+        rows[::3, 0] = torch.nan  # XGBoost learns which way missing values go
+        margins = np.asarray(model.predict(rows.numpy(), output_margin=True)).reshape(len(rows), -1)
+        found = network_of(problem, train(problem, Job((task.name,), network="xgboost")))(rows)[task.name]
+        if task.kind == "multiclass":
+            margins = np.hstack([margins, np.full((len(rows), 1), -30.0)])
+        expected = floor_probabilities(task.kind, torch.tensor(margins), len(labels))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_missing_values_go_the_way_that_trees_learned() -> None:
+    problem = make_problem()
+    for rows in problem.splits.values():
+        rows.inputs[::4, 0] = torch.nan
+    model = HistGradientBoostingRegressor(learning_rate=0.05, early_stopping=False, random_state=0, max_iter=1000)
+    network = network_of(problem, train(problem, Job(("age",), network="boosting")))
+    model.set_params(max_iter=len(network.heads[0].roots)).fit(*labelled(problem, "train", TASKS[0]))
+    rows = problem.test.inputs
+    np.testing.assert_allclose(network(rows)["age"][:, 0], model.predict(rows.numpy()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ridge", "boosting"])
+def test_tasks_do_not_depend_on_each_other_or_on_test_rows(name: str) -> None:
+    problem = make_problem()
+    together = train(problem, Job(problem.names, network=name))
+    other = replace(problem, test=replace(problem.test, inputs=-problem.test.inputs))
+    for number, task in enumerate(problem.names):
+        alone = train(other, Job((task,), seed=7, network=name))
+        assert alone.val[task] == together.val[task]
+        own = {key.replace("heads.0", f"heads.{number}"): value for key, value in alone.state.items()}
+        assert all(torch.equal(value, together.state[key]) for key, value in own.items())
+
+
+@pytest.mark.parametrize("name", ["ridge", "boosting"])
+def test_too_few_labels_or_classes_give_the_best_constant(name: str) -> None:
+    problem = make_problem()
+    targets = dict(problem.train.targets)
+    targets["age"] = torch.where(torch.arange(400) < 3, torch.arange(400.0), torch.nan)
+    targets["ill"] = torch.where(targets["ill"] > 0, torch.nan, targets["ill"])
+    targets["stage"] = torch.full((400,), torch.nan)
+    problem = replace(problem, train=replace(problem.train, targets=targets))
+    trained = train(problem, Job(problem.names, network=name))
+    outputs = network_of(problem, trained)(problem.test.inputs)
+    assert torch.equal(outputs["age"], torch.ones(150, 1))
+    assert outputs["ill"].sigmoid()[0].item() == pytest.approx(
+        1 / (2 * targets["ill"].isfinite().sum().item() + 2), rel=0.1
+    )
+    torch.testing.assert_close(outputs["stage"].softmax(1), torch.full((150, 4), 0.25))
+
+
+@pytest.mark.parametrize("name", ["ridge", "boosting"])
+def test_two_of_several_classes_are_enough(name: str) -> None:
+    problem = make_problem()
+    targets = dict(problem.train.targets)
+    targets["stage"] = torch.where(targets["stage"] == 1, torch.nan, targets["stage"])  # 0 and 2
+    problem = replace(problem, train=replace(problem.train, targets=targets))
+    network = network_of(problem, train(problem, Job(("stage",), network=name)))
+    shares = network(problem.train.inputs)["stage"].softmax(1)
+    count = int(targets["stage"].isfinite().sum())
+    assert shares[:, [1, 3]].max() <= 0.5 / count + 1e-6
+    right = shares.argmax(1) == targets["stage"]
+    assert right.sum() > 0.75 * count
+
+
+@pytest.mark.parametrize("name", ["ridge", "boosting"])
+def test_a_model_is_described_averaged_and_exported_like_any_network(name: str) -> None:
+    problem = make_problem()
+    trained = train(problem, Job(problem.names, network=name))
+    network = network_of(problem, trained)
+    document = describe_network(problem.with_network(name), network, 4, 1.0)
+    assert document is not None
+    rebuilt = rebuild_network(document)
+    rebuilt.load_state_dict(dict(trained.state), assign=True)
+    rows = problem.test.inputs[:7]
+    for task, outputs in rebuilt(rows).items():
+        assert torch.equal(outputs, network(rows)[task])
+
+    class OfOne(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
+            return tuple(self.network(rows).values())
+
+    dynamic = ({0: torch.export.Dim("rows", min=2)},)
+    content = io.BytesIO()
+    torch.export.save(torch.export.export(OfOne().eval(), (rows,), dynamic_shapes=dynamic), content)
+    content.seek(0)
+    exported = torch.export.load(content).module()(problem.test.inputs)
+    for outputs, expected in zip(exported, network(problem.test.inputs).values(), strict=True):
+        torch.testing.assert_close(outputs, expected)
+
+    both = average_scores_on(problem, [network, build_network(problem, problem.names, 0)], problem.test)
+    assert math.isfinite(both["age"].loss)
+
+
+def test_jobs_of_networks_and_models_can_be_mixed() -> None:
+    problem = make_problem()
+    jobs = [Job(problem.names, seed, epochs=1) for seed in (0, 1)] + [Job(problem.names, network="ridge")]
+    assert {trained.job for trained in train_many(problem, jobs)} == set(jobs)
+
+
+OWN_LOSS = Task("age", "regression", loss=lambda outputs, targets: (outputs[:, 0] - targets).abs())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tasks": (OWN_LOSS,)},
+        {"train": Split(torch.zeros(4, 3, 8, 8), {task.name: torch.zeros(4) for task in TASKS})},
+        {"train": Split(torch.zeros(4, 4, dtype=torch.long), {task.name: torch.zeros(4) for task in TASKS})},
+        {"train": Split(torch.zeros(4, 4), {task.name: torch.zeros(4, 2) for task in TASKS})},
+    ],
+)
+def test_other_problems_have_no_such_networks(changes: dict[str, Any]) -> None:
+    problem = replace(make_problem(), **changes)
+    assert problem.alternatives == ()
+    with pytest.raises(InvalidInput, match="network"):
+        problem.with_network("boosting")
