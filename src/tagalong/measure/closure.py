@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import Node
 
 from tagalong.errors import is_nonnegative
@@ -47,13 +48,12 @@ class ReplayableClosure:
         closure: The user's closure.
         setup: The meter's settings.
         replayer: The replayer that runs the closure.
-        verify: Whether to run all checks on the closure, not only those that cost nothing.
-        wrapper: The data-parallel wrapper, if any.
-        held_out: Whether this is the closure that computes the held-out losses.
         needed: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
-        functions: The user's functions that the closure calls; by default, the closure itself.
+        verify: Whether to run all checks on the closure, not only those that cost nothing.
+        held_out: Whether this is the closure that computes the held-out losses.
 
     Attributes:
+        needed: The tasks whose losses the first run computes; empty if it computes all.
         held_out: Whether this is the closure that computes the held-out losses.
         verify: Whether to run all checks on it.
         what: The name of the closure in messages.
@@ -71,31 +71,35 @@ class ReplayableClosure:
 
     def __init__(
         self,
-        closure: Callable[[], Any],
+        closure: Any,
         setup: Setup,
         replayer: Replayer,
+        needed: Iterable[str] = (),
         *,
         verify: bool,
-        wrapper: nn.Module | None = None,
         held_out: bool = False,
-        needed: Sequence[str] = (),
-        functions: Sequence[Callable[..., Any]] | None = None,
     ) -> None:
         self._closure, self._replayer, self.held_out, self.verify = closure, replayer, held_out, verify
+        self.needed = list(dict.fromkeys(needed))
         self.what = "held-out closure" if held_out else "closure"
         self.graphs: dict[str, LossGraph] = {}
         # Held-out losses that are not differentiated need no graph.
         self._keeps_graph = setup.uses_gradients or not held_out
         self._detects_modules = not setup.models
+        functions = self._functions()
         self.state = ClosureState(setup.state_memory, replayer.constants, verify=verify)
-        for function in functions or [closure]:
+        for function in functions:
             if isinstance(function, MethodType):
                 self.state.add(function.__self__, "self")
             self.state.add(function, "closure" if isinstance(function, FunctionType) else "self")
-        for model in setup.models:
+        wrappers = [setup.wrapper] if setup.models and setup.wrapper is not None else []
+        for model in [*setup.models, *wrappers]:
             self.state.add_module(model)
-        if setup.models and wrapper is not None:
-            self.state.add_module(wrapper)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tasks that the closure knows, whether or not they have a loss."""
+        return [name for name in returned_losses(self.returned) or () if isinstance(name, str)]
 
     def run(self, watch: Stopwatch | None = None) -> None:
         """Runs the closure for the first time, saves the state after the run, and reads the losses.
@@ -107,7 +111,7 @@ class ReplayableClosure:
         with save_called_modules(self.state) if self._detects_modules else nullcontext():
             if watch is not None:
                 watch.stop()
-            self.returned = self._closure() if self._keeps_graph else self._rerun()
+            self.returned = self._compute(self.needed) if self._keeps_graph else self._rerun(self.needed)
             if watch is not None:
                 watch.start()
         self.changed = self.state.save_end()
@@ -117,10 +121,7 @@ class ReplayableClosure:
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
         """Runs the closure again for some tasks, from the same random state, buffers and modes as the first time."""
-        return TaskLosses.read(self._rerun())
-
-    def _rerun(self) -> Any:
-        return self._replayer.run(self._closure, self.state)
+        return TaskLosses.read(self._rerun(self.needed if tasks is None else tasks))
 
     def restore_start(self) -> None:
         self.state.restore(self.state.start)
@@ -137,6 +138,16 @@ class ReplayableClosure:
         """
         self.restore_end()
         return self.losses.by_task[task]
+
+    def _rerun(self, tasks: Sequence[str]) -> Any:
+        return self._replayer.run(partial(self._compute, tasks), self.state)
+
+    def _functions(self) -> list[Callable[..., Any]]:
+        # The user's functions that a run calls.
+        return [self._closure]
+
+    def _compute(self, tasks: Sequence[str]) -> Any:
+        return self._closure()
 
 
 def _autograd_sequence_nr() -> int:

@@ -14,8 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import ReplayableClosure, TaskLosses, raise_closure_problems, returned_losses
-from .history import task_names
+from .closure import ReplayableClosure, raise_closure_problems
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -78,94 +77,67 @@ def find_wrapper(models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> D
     return None
 
 
-def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the wrapper is still learning its static graph, which a replay would become part of."""
-    if wrapper is None or not wrapper.static_graph:
-        return False
-    return not (wrapper._static_graph_delay_allreduce_enqueued and wrapper._has_rebuilt_buckets)
-
-
 @dataclass
 class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        local: The losses of this rank; with multiple ranks, only those with a positive weight.
-        mean: The losses averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
-        share: This rank's fraction of the total weight, w_r / Σ w_r.
-        values: The entries of `mean` as Python numbers.
+        mean: The losses [tasks] averaged over ranks, Σ w_r L_r / Σ w_r; NaN if no rank has the task.
+        share: This rank's fraction of the total weight [tasks], w_r / Σ w_r.
+        local: The tasks that have a loss on this rank; with multiple ranks, only those with a positive weight.
     """
 
-    local: TaskLosses
     mean: Tensor
     share: Tensor
-    values: list[float]
+    local: Sequence[str]
 
 
-def agree_on_tasks(tasks: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
+def agree_on_tasks(tasks: tuple[str, ...] | None, names: Sequence[str], replicas: Replicas) -> tuple[str, ...]:
     """Returns the names of all tasks: those known so far, or else those that the closure returned on any rank."""
-    returned = [name for name in returned_losses(main.returned) or () if isinstance(name, str)]
-    if replicas.alone:
-        return tasks or tuple(returned)
-    everyone = replicas.gather((tasks, returned))
-    named = {names for names, _ in everyone if names is not None}
-    if len(named) > 1:
-        raise_closure_problems([f"`tasks` differs between ranks: {named}; pass the same names in the same order."])
-    if named:
-        return named.pop()
-    names = dict.fromkeys(name for _, names in everyone for name in names)
-    return task_names([*names]) if names else ()
+    ranks = replicas.gather((tasks, names))
+    known = {tasks for tasks, _ in ranks if tasks is not None}
+    if len(known) > 1:
+        raise_closure_problems([f"`tasks` differs between ranks: {known}; pass the same names in the same order."])
+    return known.pop() if known else tuple(dict.fromkeys(name for _, names in ranks for name in names))
 
 
 def agree_on_losses(
-    local_losses: Sequence[TaskLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
+    closures: Sequence[ReplayableClosure], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
 ) -> list[AgreedLosses]:
     """Averages losses over ranks in one collective. Raises an error on every rank if any rank has a problem.
 
     Args:
-        local_losses: The losses of each closure on this rank.
+        closures: The closures, which have run on this rank.
         tasks: All task names.
         problems: The problems on this rank.
         call: The number of previous calls to the meter.
         replicas: The ranks that must agree.
     """
-    local_values = [losses.stacked(tasks) for losses in local_losses]
+    values = [closure.losses.stacked(tasks) for closure in closures]
     if replicas.alone:
         raise_closure_problems(problems)
-        return [
-            AgreedLosses(losses, values, torch.ones_like(values), values.tolist())
-            for losses, values in zip(local_losses, local_values, strict=True)
-        ]
+        pairs = zip(closures, values, strict=True)
+        return [AgreedLosses(mean, torch.ones_like(mean), [*closure.losses.by_task]) for closure, mean in pairs]
 
-    # One message: weighted losses and weights [2, closures, tasks], the number of problems, and the number of calls.
-    weights, weighted_losses = [], []
-    for losses, values in zip(local_losses, local_values, strict=True):
-        weight = values.new_tensor([float(losses.weights.get(task, 0.0)) for task in tasks])
-        weight = torch.where(values.isnan(), 0.0, weight)
-        # On a rank without losses, they are on the CPU.
-        weights.append(weight.to(replicas.device))
-        weighted_losses.append((torch.where(weight > 0, values, 0.0) * weight).to(replicas.device))
-    call %= 1 << 20  # keeps squares exact
-    flags = weights[0].new_tensor([len(problems), call, call * call])
-    *totals, flags = replicas.sum([torch.stack(weighted_losses), torch.stack(weights), flags])
-    problems_everywhere, calls, squares = flags.tolist()
+    # One message: weighted losses and weights [closures, tasks], the number of problems, and the number of calls. A NaN
+    # loss would make sums NaN even with weight 0.
+    own_losses = torch.stack([of_closure.to(replicas.device) for of_closure in values])
+    own_weights = [[float(closure.losses.weights.get(task, 0.0)) for task in tasks] for closure in closures]
+    weights = torch.where(own_losses.isnan(), 0.0, own_losses.new_tensor(own_weights))
+    weighted = torch.where(weights > 0, own_losses, 0.0) * weights
+    flags = weights.new_tensor([len(problems), call])
+    total_losses, total_weights, flags = replicas.sum([weighted, weights, flags])
     raise_closure_problems(problems)
+    problems_everywhere, calls = flags.tolist()
     if problems_everywhere:
         raise_closure_problems([_ERROR_ON_ANOTHER_RANK])
-    if squares - 2 * call * calls + replicas.size * call * call:  # Σ (a rank's calls − mine)²
+    if calls != replicas.size * call:
         raise RuntimeError(
             "the ranks have called the meter different numbers of times. Give every rank the same number of batches, "
             "e.g. with DistributedSampler(..., drop_last=True), and call the meter for each of them."
         )
-
-    agreed = []
-    for losses, weight, total_loss, total_weight in zip(local_losses, weights, *totals, strict=True):
-        # A NaN loss would make the sum of gradients NaN even with weight 0.
-        weighted = {task for task, value in zip(tasks, weight.tolist(), strict=True) if value > 0}
-        counted = {task: loss for task, loss in losses.by_task.items() if task in weighted}
-        mean = total_loss / total_weight
-        agreed.append(AgreedLosses(TaskLosses(counted, losses.weights), mean, weight / total_weight, mean.tolist()))
-    return agreed
+    local = [[task for task, weight in zip(tasks, row, strict=True) if weight > 0] for row in weights.tolist()]
+    return [*map(AgreedLosses, total_losses / total_weights, weights / total_weights, local)]
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:

@@ -33,10 +33,13 @@ class MeterHistory:
         source_counts: How often each task has been a source.
         pair_counts: How often each source has been measured together with each target.
         touched: The indices of the shared parameters that each task depends on.
+        late_tasks: How often each task that is not measured has appeared.
     """
 
     def __init__(self, tasks: Sequence[str] | None, estimators: Sequence[Estimator]) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
+        self._may_lack_tasks = tasks is not None
+        self.late_tasks: Counter[str] = Counter()
         self.source_counts: Counter[str] = Counter()
         self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.touched: dict[str, set[int]] = {}
@@ -49,12 +52,22 @@ class MeterHistory:
 
     def add(self, call: int, reading: Reading) -> None:
         self.flush()  # the previous reading arrived long ago
+        self.tasks = task_names(reading.tasks)
         self.source_counts.update(reading.sources)
         if len(reading.targets) < len(reading.before):  # only needed if targets are sampled
             self.pair_counts.update(product(reading.sources, reading.targets))
         for task, indices in reading.touched.items():
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
+
+    def note_changed_tasks(self, names: Sequence[str]) -> list[str]:
+        """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
+        tasks = self.tasks or ()
+        late = [name for name in names if name not in tasks]
+        self.late_tasks.update(late)
+        vanished = [name for name in tasks if name not in names] if names and not self._may_lack_tasks else []
+        advice = "so it is not measured. Pass the names of all tasks to the meter: `tasks=[...]`."
+        return [f"{t!r} is a new task, {advice}" for t in late] + [f"{t!r} has vanished, {advice}" for t in vanished]
 
     def flush(self) -> None:
         """Copies pending values from the device."""
@@ -129,6 +142,7 @@ class MeterHistory:
             "tasks": None if self.tasks is None else list(self.tasks),
             "source_counts": dict(self.source_counts),
             "pair_counts": [[*pair, number] for pair, number in self.pair_counts.items()],
+            "late_tasks": dict(self.late_tasks),
             "touched": {task: sorted(indices) for task, indices in self.touched.items()},
             "calls": list(self._calls),
             "values": torch.from_numpy(np.array(self._values)),
@@ -142,6 +156,7 @@ class MeterHistory:
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self.source_counts = Counter(state["source_counts"])
         self.pair_counts = Counter({(source, target): number for source, target, number in state["pair_counts"]})
+        self.late_tasks = Counter(state["late_tasks"])
         self.touched = {task: set(indices) for task, indices in state["touched"].items()}
         self._calls, self._values, self._waiting = list(state["calls"]), list(state["values"].numpy().copy()), None
         self._skipped = {reason: pairs.numpy().copy() for reason, pairs in state["skipped"].items()}
@@ -152,6 +167,7 @@ class Reading:
     """The estimates of one step, kept on the device so that training does not wait for them.
 
     Attributes:
+        tasks: All task names.
         sources: The source tasks.
         targets: The target tasks.
         estimates: The estimates [estimators, sources, targets], where the null step may be the last source.
@@ -163,6 +179,7 @@ class Reading:
         touched: The indices of the shared parameters that each source depends on.
     """
 
+    tasks: Sequence[str]
     sources: Sequence[str]
     targets: Sequence[str]
     estimates: HostCopy

@@ -16,24 +16,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .closure import ReplayableClosure, raise_closure_problems
-from .distributed import Replicas, agree_on_losses, raise_on_all_ranks
+from .distributed import agree_on_losses, agree_on_tasks, raise_on_all_ranks
 from .estimators import Observed
 from .gradients import GradientSum, TaskGradients
-from .history import HostCopy, Reading
-from .observation import SourceSteps, first_order
+from .history import HostCopy, MeterHistory, Reading
+from .observation import first_order, losses_after
 from .problems import (
     NO_SHARED_PARAMETER,
     NO_TASK_HAS_A_LOSS,
     closure_notes,
-    graph_problems,
-    loss_problems,
+    closure_problems,
     repeat_problems,
     step_notes,
 )
@@ -44,101 +42,94 @@ Chosen = tuple[Sequence[str], Sequence[str]]  # sources and targets
 
 def measure_step(
     setup: Setup,
-    tasks: Sequence[str],
+    history: MeterHistory,
     main: ReplayableClosure,
     held_out: ReplayableClosure | None,
-    choose: Callable[[list[str], list[str]], Chosen],
-    replicas: Replicas,
-    *,
-    chosen: Chosen | None = None,
+    choose: Callable[[Sequence[str], Sequence[str]], Chosen],
     call: int,
-    is_first: bool,
-    capture: GradientSum | None = None,
+    training: GradientSum | None = None,
 ) -> tuple[Reading | None, list[str]]:
     """Measures one step; the order is that of the module's docstring.
 
     Args:
         setup: The meter's settings.
-        tasks: All task names.
+        history: What has been measured before.
         main: The user's closure, which has already run.
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects sources and targets from the tasks that can be sources and targets.
-        replicas: The ranks that measure together.
-        chosen: The sources and targets, if tasks have closures of their own and only those of these tasks have run.
         call: The number of previous calls to the meter.
-        is_first: Whether nothing has been measured before.
-        capture: A sum to which the task gradients are added, for training.
+        training: A sum to which the weighted task gradients are added, for training.
 
     Returns:
         The affinities of this step (None if there is nothing to measure), and notes on what makes them less useful.
     """
     # 1. Losses. Problems on any rank raise an error on all of them.
-    target_closure = held_out or main
+    replicas, target_closure = setup.replicas, held_out or main
     closures = [main] if held_out is None else [main, held_out]
-    problems = [problem for closure in closures for problem in closure.losses.problems]
-    for closure in closures:
-        predicates = [*loss_problems(closure, tasks, setup, is_first=is_first, compared=closure is target_closure)]
-        predicates += graph_problems(closure, tasks, setup) if closure.verify else []
-        problems += [f"the {closure.what} {predicate}" for predicate in predicates]
-    agreed = agree_on_losses([closure.losses for closure in closures], tasks, problems, call, replicas)
-    losses, target_losses = agreed[0], agreed[-1]
+    tasks = agree_on_tasks(history.tasks, main.names, replicas) if main.verify else history.tasks or ()
+    is_first = not history.source_counts
+    problems = [
+        problem
+        for closure in closures
+        for problem in closure_problems(closure, tasks, setup, is_first=is_first, compared=closure is target_closure)
+    ]
+    agreed = agree_on_losses(closures, tasks, problems, call, replicas)
+    main_losses, before = np.array(agreed[0].mean.tolist()), np.array(agreed[-1].mean.tolist())
+    notes = [] if is_first or not replicas.alone else history.note_changed_tasks(main.names)
 
     # 2. Sources and targets. The losses of the closure are those before the step, unless there are held-out losses.
-    main_losses, before = np.array(losses.values), np.array(target_losses.values)
-    present = [task for task, value in zip(tasks, main_losses, strict=True) if np.isfinite(value)]
-    comparable = [task for task, value in zip(tasks, before, strict=True) if np.isfinite(value)]
-    parameters = setup.trainable()
-    if not present or not comparable or not parameters:  # `shared` may be frozen temporarily
+    present = [task for task, loss in zip(tasks, main_losses, strict=True) if np.isfinite(loss)]
+    comparable = [task for task, loss in zip(tasks, before, strict=True) if np.isfinite(loss)]
+    if not present or not comparable or not setup.trainable():  # `shared` may be frozen temporarily
         diverged = np.isnan(main_losses).all() and len(main.losses.by_task) == len(tasks) > 0
-        return None, [NO_TASK_HAS_A_LOSS] if diverged else []
-    skipped = [task for task, value in zip(tasks, before, strict=True) if setup.uses_ratios and value <= 0]
-    notes = [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in skipped]
+        return None, [*notes, NO_TASK_HAS_A_LOSS] if diverged else notes
     if main.verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
         notes += closure_notes(main, tasks, setup)
     if main.verify or held_out is not None:
         main.restore_end()  # so that a function given as `weights` sees what the closure wrote
-    sources, targets = choose(present, comparable) if chosen is None else chosen
-    sources, targets = [t for t in sources if t in present], [t for t in targets if t in comparable]
+    sources, targets = choose(present, comparable)
     if not sources or not targets:
         return None, notes
 
-    # 3. What computes the gradients and steps; nothing is computed yet
-    differentiate = partial(TaskGradients, tasks=tasks, parameters=parameters, scale=setup.scale(), replicas=replicas)
-    gradients = differentiate(main, losses, weights=setup.task_weights(tasks), capture=capture)
-    target_gradients = None if held_out is None else differentiate(held_out, target_losses)
-    rules = setup.step_rules(parameters)
-    null = len(sources) < len(tasks) and setup.uses_steps and not rules.idle
-    source_steps = SourceSteps(rules, gradients, sources, null=null)
+    # 3. What computes the gradients and steps; nothing is computed yet. The null step follows those on the sources.
+    gradients = TaskGradients(main, agreed[0], tasks, setup, setup.task_weights(tasks), training)
+    target_gradients = gradients if held_out is None else TaskGradients(held_out, agreed[1], tasks, setup)
+    rules = setup.step_rules(gradients.parameters)
+    steps: list[str | None] = [*sources]
+    if len(sources) < len(tasks) and setup.uses_steps and not rules.idle:
+        steps.append(None)
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
-    observed = Observed(target_losses.mean[columns])
+    observed = Observed(agreed[-1].mean[columns])
     if setup.uses_gradients:
-        device = observed.before.device
-        quantities = first_order(source_steps, targets, target_gradients, present, setup.needs, device)
-        observed = Observed(observed.before, **quantities)
+        quantities = first_order(setup.needs, rules, gradients, steps, target_gradients, targets, present)
+        observed = Observed(observed.before, **{name: x.to(observed.before.device) for name, x in quantities.items()})
     if "after" in setup.needs:
-        share = target_losses.share[columns]
 
         def replay() -> Tensor:
-            values = target_closure.replay(targets).stacked(targets)
-            return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
+            return target_closure.replay(targets).stacked(targets)
 
-        observed.after = replicas.sum([source_steps.losses_after(replay)])[0]
+        share, after = agreed[-1].share[columns], losses_after(rules, gradients, steps, replay)
+        if not replicas.alone:
+            after = torch.where(share > 0, after.to(share) * share, 0.0)
+        observed.after = replicas.sum([after])[0]
     if replicas.alone and not any(gradients.touched.values()):
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if main.verify:
         notes += step_notes(observed, target_closure, moves=rules.moves)
+    negative = [task for task, loss in zip(tasks, before, strict=True) if setup.uses_ratios and loss <= 0]
+    notes += [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in negative]
 
     # 5. Affinities
-    missing = np.logical_or.outer(np.isnan(main_losses), np.isnan(before))
-    if chosen is not None:  # the others have not run, so their labels may well be there
-        missing &= np.logical_and.outer(np.isin(tasks, chosen[0]), np.isin(tasks, chosen[1]))
+    of_main, of_targets = (np.isin(tasks, closure.needed or tasks) for closure in (main, target_closure))
+    missing = np.logical_or.outer(np.isnan(main_losses), np.isnan(before)) & np.logical_and.outer(of_main, of_targets)
     infinite = ~missing & np.logical_or.outer(np.isinf(main_losses), np.isinf(before))
     number = {id(p): k for k, p in enumerate(setup.parameters)}
-    touched = {t: {number[id(parameters[i])] for i in indices} for t, indices in gradients.touched.items()}
+    touched = {t: {number[id(gradients.parameters[i])] for i in indices} for t, indices in gradients.touched.items()}
     reading = Reading(
+        tasks,
         sources,
         targets,
         HostCopy(torch.stack([estimator(observed).to(observed.before) for estimator in setup.estimators])),
@@ -146,7 +137,7 @@ def measure_step(
         lr=rules.lr if setup.per_lr and setup.uses_steps else 1.0,
         before=before,
         skipped={"missing": missing, "non-finite loss": infinite},
-        finite=gradients.finite + (target_gradients.finite if target_gradients is not None else []),
+        finite=[*gradients.finite, *target_gradients.finite],
         touched=touched,
     )
     return reading, notes

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity
@@ -24,14 +23,13 @@ from tagalong.registry import unknown_name
 
 from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
-from .closure import ClosureError, ReplayableClosure, raise_closure_problems, returned_losses
-from .distributed import Replicas, agree_on_tasks, find_wrapper, is_learning_static_graph
+from .closure import ClosureError, ReplayableClosure, raise_closure_problems
 from .estimators import Estimator, resolve_estimators
 from .gradients import GradientSum
-from .history import MeterHistory, task_names
+from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
-from .objects import STATE_MEMORY, ClosureState
+from .objects import STATE_MEMORY, preserved_generators
 from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
@@ -142,7 +140,6 @@ class AffinityMeter:
         self._seed, self._dimension = seed, sketch_dimension
         self._replayer, self._is_trial = Replayer(), False
         self._training = TrainingGradient(self._setup)
-        self._wrapper: DistributedDataParallel | None = None
         self.reset()
 
     @overload
@@ -174,13 +171,13 @@ class AffinityMeter:
             return LazyLosses(closure) if is_task_closures(closure) else closure()
         closure, held_out = self._read_closures(closure, held_out)
         is_due = self._begin_call(held_out)
+        returned: Any = closure
         if isinstance(closure, LazyLosses):
             if is_due:
                 with without_caches():
-                    self._measure_call(closure, held_out)
-            returned: Any = closure
+                    self._measure(closure, held_out)
         elif is_due:
-            returned = self._measure_call(closure, held_out, is_training=True, restore_start=False).returned
+            returned = self._measure(closure, held_out, is_training=True).returned
         else:
             returned = closure()
         self._training.losses = returned
@@ -204,12 +201,8 @@ class AffinityMeter:
         closure, held_out = self._read_closures(closure, held_out)
         is_due = self._begin_call(held_out)
         if is_due:
-            generators = ClosureState(0)  # fetching batches may draw random numbers
-            try:
-                with without_caches():
-                    self._measure_call(closure, held_out)
-            finally:
-                generators.restore(generators.start)
+            with preserved_generators(), without_caches():  # fetching batches may draw random numbers
+                self._measure(closure, held_out)
         return is_due
 
     def observe(self, task: str) -> None:
@@ -242,10 +235,7 @@ class AffinityMeter:
         """
         if self._stream is None:
             raise RuntimeError("`observe` needs a meter that was created with estimator='streaming'")
-        if not self._stream.started:
-            self._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
-            self._stream.started = True
-        self._stream.observe(task, self._wrapper)
+        self._stream.observe(task)
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Returns the affinities measured so far, with error bars.
@@ -290,26 +280,18 @@ class AffinityMeter:
         trial._given_tasks, trial._streamed, trial._is_trial = self._history.tasks, [], True
         trial._replayer = Replayer()
         trial.reset()
-        trial._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
-        if is_learning_static_graph(trial._wrapper):
-            raise_closure_problems(
-                ["DistributedDataParallel learns its static graph in the first steps; call `check` after them."]
-            )
-        is_apart = isinstance(main, LazyLosses)
-        generators = ClosureState(0)  # fetching batches may draw random numbers
+        self._setup.find_wrapper()
+        is_training = not isinstance(main, LazyLosses)
         plain, measuring = [], []
-        try:
-            with without_caches():
-                replayable = trial._measure_call(main, target, is_training=not is_apart)
-                for _ in range(CHECK_REPEATS):
-                    try:
-                        plain.append(plain_step_seconds(self._setup, main))
-                    finally:
-                        replayable.restore_start()
-                    trial._measure_call(main, target, is_training=not is_apart)
-                    measuring.append(trial._stopwatch.seconds())
-        finally:
-            generators.restore(generators.start)
+        with preserved_generators(), without_caches():  # fetching batches may draw random numbers
+            replayable = trial._measure(main, target, is_training=is_training)
+            for _ in range(CHECK_REPEATS):
+                try:
+                    plain.append(plain_step_seconds(self._setup, main))
+                finally:
+                    replayable.restore_start()
+                trial._measure(main, target, is_training=is_training)
+                measuring.append(trial._stopwatch.seconds())
         sources, targets = trial._choose(trial.tasks or (), trial.tasks or ())
         kept_gradients = len({*sources, *targets}) if target is None else len(sources) + len(targets)
         ratio = min(measuring) / min(plain)
@@ -340,10 +322,9 @@ class AffinityMeter:
         self._clock = TrainingClock()
         self._calls = 0
         self._steps = 0  # that were taken, even if their gradients overflowed so that they do not count as measured
-        self._has_measured = self._has_measured_pairs = False
+        self._has_measured_pairs = False
         self._held_out: bool | None = None
         self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
-        self._late_tasks: Counter[str] = Counter()
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
@@ -394,7 +375,6 @@ class AffinityMeter:
             "settings": self._settings_that_count(),
             "calls": self._calls,
             "held_out": self._held_out,
-            "late_tasks": dict(self._late_tasks),
             "ledger": self._history.state_dict(),
             **({} if self._stream is None else {"stream": self._stream.state_dict()}),
         }
@@ -410,8 +390,7 @@ class AffinityMeter:
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
-        self._late_tasks = Counter(state["late_tasks"])
-        self._has_measured = self._has_measured_pairs = self.measured > 0
+        self._has_measured_pairs = self.measured > 0
 
     def __repr__(self) -> str:
         counts = f"{self.measured} of {self._calls} calls measured"
@@ -423,8 +402,8 @@ class AffinityMeter:
         return [*(e.name for e in self._setup.estimators), *self._streamed]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy belongs to another wrapper, and graphs can neither be copied nor pickled.
-        return {**vars(self), "_wrapper": None, "_training": TrainingGradient(self._setup)}
+        # Graphs can neither be copied nor pickled.
+        return {**vars(self), "_training": TrainingGradient(self._setup)}
 
     def _read_closures(self, closure: Any, held_out: Any) -> tuple[Any, Any]:
         if not self._setup.estimators:
@@ -455,89 +434,79 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         is_due = self.due
         self._calls += 1
-        if is_due and self._is_checked():  # the search is slow
-            self._wrapper = find_wrapper(self._setup.models, self._setup.parameters)
-        return is_due and not is_learning_static_graph(self._wrapper)
+        if is_due and self._is_checked():
+            self._setup.find_wrapper()
+        return is_due
 
     def _is_checked(self) -> bool:
         # Closures are checked at the first step that is measured and after 10, 100, … steps.
         return self._steps in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _measure_call(
-        self, closure: Any, held_out: Any, *, is_training: bool = False, restore_start: bool = True
-    ) -> ReplayableClosure:
+    def _measure(self, closure: Any, held_out: Any, *, is_training: bool = False) -> ReplayableClosure:
         """Runs the closure, measures a step, restores the state, and records what was measured.
 
         Args:
-            closure: The closure.
+            closure: The closure, or one per task.
             held_out: The closure that computes the held-out losses, if any.
-            is_training: Whether the first run of the closure is part of training, so that it does not count as time
-                spent measuring.
-            restore_start: Whether to restore the state from before the first run, and not from after it.
+            is_training: Whether the first run of the closure is part of training: it does not count as time spent
+                measuring, and training goes on from the state after it.
         """
-        call, verify, replicas = self._calls - 1, self._is_checked(), self._setup.replicas(self._wrapper)
-        is_apart = isinstance(closure, LazyLosses)
-        self._stopwatch = Stopwatch(self._setup.parameters[0].device)
-        chosen: Chosen | None = None
-        needed: Sequence[str] = []
-        if is_apart:
-            # Only the closures of the tasks that are needed run, or all of them in the first step of a check.
-            chosen = sources, targets = self._choose_closures(closure, held_out, replicas)
-            needed = [*sources, *targets] if held_out is None else sources
-            if self._is_trial and verify:
-                needed = list(closure)
-        replayable = ReplayableTasks if is_apart else ReplayableClosure
-        options: dict[str, Any] = {"verify": verify, "wrapper": self._wrapper}
-        main = replayable(closure, self._setup, self._replayer, needed=needed, **options)
+        setup, verify, call = self._setup, self._is_checked(), self._calls - 1
+        self._stopwatch = Stopwatch(setup.parameters[0].device)
+        replayable: type[ReplayableClosure] = ReplayableClosure
+        choose: Callable[[Sequence[str], Sequence[str]], Chosen] = self._choose
+        sources: Sequence[str] = ()
+        targets: Sequence[str] = ()
+        if isinstance(closure, LazyLosses):  # only the closures of the tasks that are needed run
+            sources, targets = self._choose_closures(closure, held_out)
+            replayable, choose = ReplayableTasks, partial(_in_common, (sources, targets))
+        needed = sources if held_out is not None else [*sources, *targets]
+        if self._is_trial and verify:  # to find out which parameters each task depends on
+            needed = [*closure] if sources else []
+        main = replayable(closure, setup, self._replayer, needed, verify=verify)
         main.run(self._stopwatch if is_training else None)
 
-        keeps_gradients = self._training.wanted and self._wrapper is None and replicas.alone and not is_apart
-        capture = GradientSum() if keeps_gradients else None
-        target, reading = None, None
+        # `backward` can reuse the task gradients if one process has computed all of them.
+        can_reuse = self._training.wanted and setup.wrapper is None and setup.replicas.alone
+        self._training.measured = GradientSum() if can_reuse and not sources else None
+        target, reading, notes = None, None, list[str]()
         try:
             if held_out is not None:
-                needed = chosen[1] if chosen else []
-                target = replayable(held_out, self._setup, self._replayer, needed=needed, held_out=True, **options)
+                target = replayable(held_out, setup, self._replayer, targets, verify=verify, held_out=True)
                 target.run()
-            tasks = self._history.tasks or tuple(closure if is_apart else ())
-            if verify and not is_apart:
-                tasks = agree_on_tasks(self._history.tasks, main, replicas)
-            notes = self._changed_task_notes(closure if is_apart else returned_losses(main.returned) or (), replicas)
-            try:
-                reading, step_notes = measure_step(
-                    self._setup, tasks, main, target, self._choose, replicas,
-                    chosen=chosen, call=call, is_first=not self._has_measured, capture=capture,
-                )  # fmt: skip
-                notes += step_notes
-            except ClosureError as error:
-                if not self._has_measured:
-                    raise
-                notes += [f"{problem} This call was not measured." for problem in error.problems]
-            if target is not None and self._wrapper is not None and self._wrapper.find_unused_parameters:
-                # The next backward pass, that of training, expects gradients for the parameters used in the last run.
-                main.replay()
+            reading, notes = measure_step(setup, self._history, main, target, choose, call, self._training.measured)
+        except ClosureError as error:
+            if not self._history.source_counts:
+                raise
+            notes = [f"{problem} This call was not measured." for problem in error.problems]
         finally:
+            if target is not None and setup.wrapper is not None and setup.wrapper.find_unused_parameters:
+                main.replay()  # the backward pass of training expects gradients for the parameters of the last run
             if target is not None:
                 target.restore_start()
-            (main.restore_start if restore_start else main.restore_end)()
+            (main.restore_end if is_training and not self._is_trial else main.restore_start)()
+        self._record(call, reading, notes)
+        return main
 
+    def _record(self, call: int, reading: Reading | None, notes: list[str]) -> None:
+        if reading is None or (reading.finite and reading.overflowed()):
+            self._training.measured = None  # `backward` must not reuse a scaled gradient that overflowed
         if reading is not None:
             self._steps += 1
-            self._has_measured = True
-            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
-            self._history.tasks = task_names(tasks)
             self._history.add(call, reading)
-            # `backward` must not reuse a scaled gradient that overflowed.
-            self._training.capture = None if reading.finite and reading.overflowed() else capture
+            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
             if self._steps == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
-                notes.append(ONE_TASK_PER_CALL)
-        self._warn_about(notes)
+                notes = [*notes, ONE_TASK_PER_CALL]
+        for note in notes:  # once each; those of a trial are part of its report instead
+            if note[:40] not in self._noted:
+                self._noted[note[:40]] = note
+                if not self._is_trial:
+                    warnings.warn(note, stacklevel=4)
         self._clock.add_measurement(self._stopwatch)
         if isinstance(self._schedule, Auto):
             # Ranks must agree on when to measure next.
-            durations = replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
+            durations = self._setup.replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
-        return main
 
     def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
         sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
@@ -545,38 +514,18 @@ class AffinityMeter:
         counts = {target: sum(pairs[source, target] for source in sources) for target in targets} if pairs else {}
         return sources, self._schedule.choose_targets(targets, counts, self._seed)
 
-    def _choose_closures(self, closure: LazyLosses, held_out: LazyLosses | None, replicas: Replicas) -> Chosen:
+    def _choose_closures(self, closure: LazyLosses, held_out: LazyLosses | None) -> Chosen:
         # With one closure per task, sources and targets are chosen before any of the closures has run.
-        if not replicas.alone:  # ranks would have to agree on which closures to run
+        if not self._setup.replicas.alone:  # ranks would have to agree on which closures to run
             raise_closure_problems(
                 [
                     "one closure per task is not supported under data parallelism; pass one closure that returns the "
                     "losses of all tasks."
                 ]
             )
-        sources, targets = list(closure), list(held_out or closure)
-        if self._has_measured and self._history.tasks is not None:
-            sources, targets = ([t for t in tasks if t in self._history.tasks] for tasks in (sources, targets))
+        tasks = (self._history.tasks if self._history.source_counts else None) or (*closure, *(held_out or ()))
+        sources, targets = ([t for t in losses if t in tasks] for losses in (closure, held_out or closure))
         return self._choose(sources, targets)
-
-    def _changed_task_notes(self, names: Iterable[str], replicas: Replicas) -> list[str]:
-        """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
-        tasks, names = self._history.tasks or (), list(names)
-        if not self._has_measured or not names or not replicas.alone:
-            return []
-        late = [name for name in names if name not in tasks]
-        self._late_tasks.update(late)
-        vanished = [name for name in tasks if name not in names] if self._given_tasks is None else []
-        advice = "so it is not measured. Pass the names of all tasks to the meter: `tasks=[...]`."
-        return [f"{t!r} is a new task, {advice}" for t in late] + [f"{t!r} has vanished, {advice}" for t in vanished]
-
-    def _warn_about(self, notes: Iterable[str]) -> None:
-        # Warns once about each note. Those of a trial are part of its report instead.
-        for note in notes:
-            if note[:40] not in self._noted:
-                self._noted[note[:40]] = note
-                if not self._is_trial:
-                    warnings.warn(note, stacklevel=4)
 
     def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
         names = self._names()
@@ -601,7 +550,8 @@ class AffinityMeter:
         if next(e.of_steps for e in setup.estimators if e.name == name):
             settings |= {"update": setup.update, "per_lr": setup.per_lr}
         settings |= {"held_out": bool(self._held_out), "unconnected": [list(pair) for pair in self.unconnected]}
-        settings |= {"late_tasks": dict(self._late_tasks)} if self._late_tasks else {}
+        if self._history.late_tasks:
+            settings["late_tasks"] = dict(self._history.late_tasks)
         return self._history.affinity(name, settings, last=last)
 
     def _settings_that_count(self) -> dict[str, Any]:
@@ -613,3 +563,7 @@ class AffinityMeter:
             "per_lr": self._setup.per_lr,
             "sketch": [self._dimension, self._seed] if self._streamed else None,
         }
+
+
+def _in_common(chosen: Chosen, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
+    return [task for task in chosen[0] if task in sources], [task for task in chosen[1] if task in targets]

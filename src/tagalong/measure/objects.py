@@ -10,7 +10,8 @@ import re
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from operator import is_, length_hint
 from pathlib import Path
@@ -266,6 +267,16 @@ class ClosureState:
             torch._foreach_copy_([aliases[k] for k in own], [copies[k] for k in own])
         # Otherwise, a backward pass would fail if its graph refers to a tensor that a replay has written.
         versions.__exit__()
+
+
+@contextmanager
+def preserved_generators() -> Iterator[None]:
+    """Restores the random generators of Python, numpy and torch after the block."""
+    generators = ClosureState(0)
+    try:
+        yield
+    finally:
+        generators.restore(generators.start)
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,7 @@
-"""What is observed at a measured step: inner products of gradients and steps, and the losses after each step."""
+"""What is observed at a measured step: inner products of gradients and steps, and the losses after each step.
+
+`steps` are the sources whose steps are taken, and None for the null step, the step on a zero gradient.
+"""
 
 from __future__ import annotations
 
@@ -8,165 +11,138 @@ import torch
 from torch import Tensor
 
 from .estimators import Quantity
-from .gradients import Gradient, TaskGradients
+from .gradients import TaskGradients
 from .isolation import copy_tensors
 from .steps import StepRules
 
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
+Steps = Sequence[str | None]
+Matrices = Sequence[Tensor]  # gradients, one matrix [tasks, elements] per parameter
 
-class SourceSteps:
-    """The steps Δθ_i that the optimizer would take on the loss of each source task i alone.
 
-    Args:
-        rules: The rules of the optimizers for a step on a gradient.
-        gradients: The gradients of the sources.
-        sources: The source tasks.
-        null: Whether the last step is the null step, on a zero gradient.
+def losses_after(rules: StepRules, gradients: TaskGradients, steps: Steps, replay: Callable[[], Tensor]) -> Tensor:
+    """Returns the target losses L_j(θ + Δθ_i) after each step, as `replay` returns them.
 
-    Attributes:
-        rows: The gradients of the sources if they are kept, one matrix [sources, elements] per parameter.
+    The parameters are moved in place by one step at a time, and restored, even if an error is raised.
     """
-
-    def __init__(self, rules: StepRules, gradients: TaskGradients, sources: Sequence[str], *, null: bool) -> None:
-        self.rules, self.gradients, self.sources, self.null = rules, gradients, sources, null
-        self.parameters = gradients.parameters
-        self.rows: list[Tensor] | None = None
-
-    def __len__(self) -> int:
-        return len(self.sources) + self.null
-
-    def gradient(self, row: int) -> Gradient:
-        """Returns the weighted gradient for one step: zero for the null step, which comes last."""
-        if row == len(self.sources):
-            return [torch.zeros_like(p) for p in self.parameters]
-        task = self.sources[row]
-        if self.rows is None:
-            return self.gradients.gradient(task, weighted=True)
-        weight, touched = self.gradients.weights[task], self.gradients.touched[task]
-        return [
-            (matrix[row] * weight).view(p.shape).to(p.dtype) if index in touched else None
-            for index, (matrix, p) in enumerate(zip(self.rows, self.parameters, strict=True))
-        ]
-
-    def losses_after(self, replay: Callable[[], Tensor]) -> Tensor:
-        """Returns the target losses L_j(θ + Δθ_i) after each step, as `replay` returns them.
-
-        The parameters are moved in place by one step at a time, and restored, even if an error is raised.
-        """
-        values = [p.data for p in self.parameters]
-        saved = copy_tensors(values)
-        after = []
-        try:
-            for row in range(len(self)):
-                torch._foreach_copy_(values, saved)
-                self.rules.add_step(values, self.gradient(row), saved)
-                after.append(replay())
-        finally:
+    values = [p.data for p in gradients.parameters]
+    saved = copy_tensors(values)
+    after = []
+    try:
+        for source in steps:
             torch._foreach_copy_(values, saved)
-        return torch.stack(after)
-
-    def slopes(self, source_rows: Sequence[Tensor], target_rows: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Returns ⟨g_j, −Δθ_i⟩ [steps, targets]."""
-
-        def effects(row: int) -> Tensor:  # [parameters, targets]
-            origin = [p.data for p in self.parameters]
-            step = [torch.zeros_like(p) for p in origin]
-            self.rules.add_step(step, self.gradient(row), origin)
-            pairs = zip(target_rows, step, strict=True)
-            return torch.stack([-(matrix @ part.reshape(-1).to(matrix.dtype)).to(device) for matrix, part in pairs])
-
-        factor = self.rules.slope(len(self.parameters))
-        if factor is None:
-            return torch.stack([effects(row).sum(0) for row in range(len(self))])
-        # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
-        weights = [self.gradients.weights[task] for task in self.sources]
-        products = inner_products(source_rows, target_rows, device)
-        slopes = torch.stack([row * weight * -factor for row, weight in zip(products, weights, strict=True)])
-        if self.rules.idle:
-            return slopes
-        null_effects = effects(len(self.sources))
-        used = [[k in self.gradients.touched[task] for k in range(len(null_effects))] for task in self.sources]
-        slopes += torch.tensor(used).to(null_effects) @ null_effects
-        return torch.cat([slopes, null_effects.sum(0, keepdim=True)]) if self.null else slopes
+            rules.add_step(values, gradients.for_step(source), saved)
+            after.append(replay())
+    finally:
+        torch._foreach_copy_(values, saved)
+    return torch.stack(after)
 
 
 def first_order(
-    source_steps: SourceSteps,
-    targets: Sequence[str],
-    target_gradients: TaskGradients | None,
-    present: Sequence[str],
     needs: frozenset[Quantity],
-    device: torch.device,
+    rules: StepRules,
+    gradients: TaskGradients,
+    steps: Steps,
+    target_gradients: TaskGradients,
+    targets: Sequence[str],
+    present: Sequence[str],
 ) -> dict[str, Tensor]:
     """Computes the slopes and cosines in `needs`, and keeps the gradients of the sources.
 
     Args:
-        source_steps: The steps on the sources, and the gradients that they are taken on.
-        targets: The target tasks.
-        target_gradients: The gradients of the held-out losses, if there are any.
-        present: All tasks with a loss in the closure, whose mean gradient is subtracted for centered cosines.
         needs: The names of the quantities, as in `Observed`.
-        device: The device for the results.
+        rules: The rules of the optimizers for a step on a gradient.
+        gradients: The gradients of the sources.
+        steps: The sources, and None for the null step.
+        target_gradients: The gradients of the target losses, which are the same without held-out losses.
+        targets: The target tasks.
+        present: All tasks with a loss in the closure, whose mean gradient is subtracted for centered cosines.
     """
     # The tasks whose losses in the closure are differentiated, starting with the sources.
-    number, tasks = len(source_steps.sources), list(source_steps.sources)
-    if target_gradients is None:
-        tasks += [task for task in targets if task not in tasks]
-    elif "centered_cosines" in needs:
-        tasks += [task for task in present if task not in tasks]
-    rows = source_steps.gradients.rows(tasks)
-    source_steps.rows = source_rows = [matrix[:number] for matrix in rows]
-    if target_gradients is not None:
-        target_rows = target_gradients.rows(targets)
+    sources = [task for task in steps if task is not None]
+    also = targets if target_gradients is gradients else present if "centered_cosines" in needs else ()
+    tasks = [*sources, *(task for task in also if task not in sources)]
+    rows = gradients.keep(tasks)
+    source_rows = [matrix[: len(sources)] for matrix in rows]
+    if target_gradients is not gradients:
+        target_rows = target_gradients.keep(targets)
     elif list(targets) == tasks:
         target_rows = rows
     else:
         target_rows = [matrix[[tasks.index(task) for task in targets]] for matrix in rows]
 
-    cosines = {}
+    quantities = {}
     if "cosines" in needs:
-        cosines["cosines"] = _cosines(source_rows, target_rows, device)
+        quantities["cosines"] = _cosines(source_rows, target_rows)
     if "kernel_cosines" in needs:
-        ends = [None if p.dim() > 1 else 0 for p in source_steps.parameters]
+        ends = [None if p.dim() > 1 else 0 for p in gradients.parameters]
         source_kernels = [matrix[:, :end] for matrix, end in zip(source_rows, ends, strict=True)]
         target_kernels = [matrix[:, :end] for matrix, end in zip(target_rows, ends, strict=True)]
-        cosines["kernel_cosines"] = _cosines(source_kernels, target_kernels, device)
+        quantities["kernel_cosines"] = _cosines(source_kernels, target_kernels)
     if "centered_cosines" in needs:
-        cosines["centered_cosines"] = _centered_cosines(rows, target_rows, device)[:number]
-    if source_steps.null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
-        cosines = {name: torch.cat([values, torch.zeros_like(values[:1])]) for name, values in cosines.items()}
+        quantities["centered_cosines"] = _centered_cosines(rows, target_rows)[: len(sources)]
+    if None in steps:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
+        quantities = {name: torch.cat([values, torch.zeros_like(values[:1])]) for name, values in quantities.items()}
     if "slopes" in needs:
-        return {**cosines, "slopes": source_steps.slopes(source_rows, target_rows, device)}
-    return cosines
+        quantities["slopes"] = slopes(rules, gradients, steps, source_rows, target_rows)
+    return quantities
 
 
-def inner_products(rows: Sequence[Tensor], columns: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Returns the inner products of gradients [rows, columns], of which each parameter has a matrix."""
-    products = [(row @ column.T).to(device) for row, column in zip(rows, columns, strict=True)]
-    return torch.stack(products).sum(0)
+def slopes(
+    rules: StepRules, gradients: TaskGradients, steps: Steps, source_rows: Matrices, target_rows: Matrices
+) -> Tensor:
+    """Returns ⟨g_j, −Δθ_i⟩ [steps, targets]."""
+    device = target_rows[0].device
+
+    def effects(source: str | None) -> Tensor:  # [parameters, targets]
+        origin = [p.data for p in gradients.parameters]
+        step = [torch.zeros_like(p) for p in origin]
+        rules.add_step(step, gradients.for_step(source), origin)
+        pairs = zip(target_rows, step, strict=True)
+        return torch.stack([-(matrix @ part.reshape(-1).to(matrix.dtype)).to(device) for matrix, part in pairs])
+
+    factor = rules.slope(len(gradients.parameters))
+    if factor is None:
+        return torch.stack([effects(source).sum(0) for source in steps])
+    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
+    sources = [task for task in steps if task is not None]
+    products = zip(sources, inner_products(source_rows, target_rows), strict=True)
+    result = torch.stack([row * gradients.weight(task) * -factor for task, row in products])
+    if rules.idle:
+        return result
+    null_effects = effects(None)
+    used = [[k in gradients.touched[task] for k in range(len(null_effects))] for task in sources]
+    result += torch.tensor(used).to(null_effects) @ null_effects
+    return torch.cat([result, null_effects.sum(0, keepdim=True)]) if None in steps else result
 
 
-def _cosines(source_rows: Sequence[Tensor], target_rows: Sequence[Tensor], device: torch.device) -> Tensor:
+def inner_products(rows: Matrices, columns: Matrices) -> Tensor:
+    products = [row @ column.T for row, column in zip(rows, columns, strict=True)]
+    return torch.stack([product.to(products[0].device) for product in products]).sum(0)
+
+
+def _cosines(source_rows: Matrices, target_rows: Matrices) -> Tensor:
     """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
+    products = inner_products(source_rows, target_rows)
     norms = []
     for rows in (source_rows, target_rows):
-        of_parameters = torch.stack([torch.linalg.vector_norm(matrix, dim=1).to(device) for matrix in rows])
+        of_parameters = torch.stack([torch.linalg.vector_norm(matrix, dim=1).to(products.device) for matrix in rows])
         norms.append(torch.linalg.vector_norm(of_parameters, dim=0))
-    return inner_products(source_rows, target_rows, device) / torch.outer(*norms)
+    return products / torch.outer(*norms)
 
 
-def _centered_cosines(rows: Sequence[Tensor], target_rows: Sequence[Tensor], device: torch.device) -> Tensor:
+def _centered_cosines(rows: Matrices, target_rows: Matrices) -> Tensor:
     """Returns the cosines after subtracting the mean gradient from `rows` and from the targets.
 
     With G the inner products and P = 1 − 11ᵀ/n, the inner products of centered gradients are P G P.
     """
-    inner = inner_products(rows, target_rows, device)
+    inner = inner_products(rows, target_rows)
     if min(inner.shape) < 3:  # two centered gradients are always opposite
-        return _cosines(rows, target_rows, device)
+        return _cosines(rows, target_rows)
     norms = []
     for matrices in (rows, target_rows):
-        gram = inner_products(matrices, matrices, device)
+        gram = inner_products(matrices, matrices)
         squares = _centered(gram).diagonal()
         # NaN if only rounding errors remain of a gradient
         norms.append(torch.where(squares > ROUNDING * gram.diagonal().mean(), squares, torch.nan).sqrt())

@@ -36,10 +36,10 @@ NAMES_OF_TOTALS = ("loss", "total", "total_loss")
 ROUNDING_ERRORS = 4  # changes of a loss that are smaller than this many rounding errors are mostly noise
 
 
-def loss_problems(
+def closure_problems(
     closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, is_first: bool, compared: bool
-) -> Iterable[str]:
-    """Yields what is wrong with the losses of a closure that has run.
+) -> list[str]:
+    """Returns what is wrong with a closure that has run.
 
     Args:
         closure: The closure.
@@ -48,6 +48,15 @@ def loss_problems(
         is_first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
         compared: Whether the losses before and after a step are compared.
     """
+    predicates = [*_loss_problems(closure, tasks, setup, is_first=is_first, compared=compared)]
+    if closure.verify:
+        predicates += _graph_problems(closure, tasks, setup)
+    return closure.losses.problems + [f"the {closure.what} {predicate}" for predicate in predicates]
+
+
+def _loss_problems(
+    closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, is_first: bool, compared: bool
+) -> Iterable[str]:
     losses = closure.losses.by_task
     values = dict(zip(tasks, closure.losses.stacked(tasks).tolist(), strict=True))
     unknown = [task for task in losses if task not in tasks]
@@ -78,7 +87,7 @@ def loss_problems(
         )
 
 
-def graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
+def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
     """Yields the problems found in the graph of the losses and in the modules that computed them."""
     graphs, modules = closure.graphs.values(), closure.state.modules.values()
     leaves = {key for graph in graphs for key in graph.leaves}

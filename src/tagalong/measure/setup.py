@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from tagalong.errors import InvalidInput, is_positive
 
-from .distributed import Replicas, is_sharded
+from .distributed import Replicas, find_wrapper, is_sharded
 from .estimators import Estimator
 from .steps import StepRules, check_ownership, make_step_rules, read_optimizers
 
@@ -32,6 +32,7 @@ class Setup:
         uses_gradients: Whether any of these are inner products of gradients, including those of the target losses.
         uses_steps: Whether any estimator depends on the steps of the optimizers.
         uses_ratios: Whether any estimator divides by a loss.
+        wrapper: The DistributedDataParallel module around the shared parameters, as last found.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Setup:
         self.update: Update = update or ("optimizer" if self.optimizers else "sgd")
         self.weights, self.scaler, self.process_group = weights, scaler, process_group
         self.state_memory = state_memory
+        self.wrapper: DistributedDataParallel | None = None
 
         self.needs = frozenset().union(*(estimator.needs for estimator in estimators))
         self.uses_gradients = bool(self.needs - {"after"})
@@ -106,18 +108,25 @@ class Setup:
         weights = self.weights() if callable(self.weights) else self.weights
         return dict.fromkeys(tasks, 1.0) if weights is None else check_weights(weights, tasks)
 
-    def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
+    def find_wrapper(self) -> None:  # which is slow
+        self.wrapper = find_wrapper(self.models, self.parameters)
+
+    @property
+    def replicas(self) -> Replicas:
         group = self.process_group
         if group == "auto":
-            group = None if wrapper is None else wrapper.process_group
+            group = None if self.wrapper is None else self.wrapper.process_group
         return Replicas(group, self.parameters[0].device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "wrapper": None}  # a copy belongs to another wrapper
 
 
 def check_weights(weights: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:
     missing = [task for task in tasks if task not in weights]
     if missing:
         raise ValueError(f"`weights` must have an entry for every task, found none for {missing}")
-    return {task: w.detach() if isinstance(w, Tensor) else float(w) for task, w in weights.items()}
+    return {task: w.detach().reshape(()) if isinstance(w, Tensor) else float(w) for task, w in weights.items()}
 
 
 def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[Tensor]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.adam import adam
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
 CHUNK_SIZE = 1 << 22  # elements, which bounds the memory for temporaries without many more kernel launches
 # The wrappers of these packages do not change steps; those of others may.
 WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+
+Tensors = Sequence[Tensor]
 
 
 class StepRules:
@@ -51,7 +55,7 @@ class StepRules:
         slopes = [rule.slope(index) for rule, indices in self._rules.items() for index in indices]
         return slopes[0] if len(slopes) == number and len(set(slopes)) == 1 else None
 
-    def add_step(self, out: Sequence[Tensor], gradients: Sequence[Tensor | None], origin: Sequence[Tensor]) -> None:
+    def add_step(self, out: Tensors, gradients: Sequence[Tensor | None], origin: Tensors) -> None:
         """Adds the step on `gradients`, starting from `origin`, to `out` (the parameter values or zeros).
 
         Where the gradient is None, the task does not use the parameter, so that it does not move, not even by momentum.
@@ -78,9 +82,7 @@ class StepRule(ABC):
         return None
 
     @abstractmethod
-    def add_step(
-        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
-    ) -> None:
+    def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
         """Adds the step on `gradients`, starting from `origin` (the values of these parameters), to `out`.
 
         If `out` contains the parameters, it ends up with the parameters after the step. If `out` contains zeros, it
@@ -115,9 +117,7 @@ class SgdRule(StepRule):
             return 1.0 + self._momentum * fresh, self._momentum**2
         return fresh, self._momentum
 
-    def add_step(
-        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
-    ) -> None:
+    def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
         for has_buffer in (False, True):
             chosen = [k for k, index in enumerate(indices) if (index in self._buffers) == has_buffer]
             if not chosen:
@@ -132,53 +132,56 @@ class SgdRule(StepRule):
 
 
 class AdamRule(StepRule):
-    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay."""
+    """The step of `torch.optim.Adam` and `AdamW`, computed by torch's own update on copies of the moments."""
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
         self._group, self._decoupled = group, decoupled
         self._states = {index: state for index, state in states.items() if "exp_avg" in state}
         # Counts on a device are read in one transfer.
         counts = [torch.as_tensor(s["step"], dtype=torch.float32).reshape(()) for s in self._states.values()]
-        self._steps = dict(zip(self._states, torch.stack(counts).tolist() if counts else (), strict=True))
+        self._counts = dict(zip(self._states, torch.stack(counts).cpu() if counts else (), strict=True))
 
-    def add_step(
-        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
-    ) -> None:
+    def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
         ends = accumulate(g.numel() for g in gradients)
         rows = zip(ends, out, indices, gradients, origin, strict=True)
         for _, chunk in groupby(rows, key=lambda row: row[0] // CHUNK_SIZE):
             self._add_chunk(*map(list, list(zip(*chunk, strict=True))[1:]))
 
-    def _add_chunk(self, out: list[Tensor], indices: list[int], g: list[Tensor], origin: list[Tensor]) -> None:
-        group, (beta1, beta2) = self._group, map(float, self._group["betas"])
-        lr, decay = float(group["lr"]), float(group["weight_decay"])
-        counts = [self._steps.get(index, 0.0) + 1.0 for index in indices]
-        if group["maximize"]:
-            g = list(torch._foreach_neg(g))
+    def _add_chunk(self, out: list[Tensor], indices: list[int], gradients: list[Tensor], origin: list[Tensor]) -> None:
+        lr, decay, (beta1, beta2) = float(self._group["lr"]), float(self._group["weight_decay"]), self._group["betas"]
+        if self._group["maximize"]:
+            gradients = list(torch._foreach_neg(gradients))
         if decay and not self._decoupled:
-            g = list(torch._foreach_add(g, origin, alpha=decay))
-
-        moment = list(torch._foreach_mul(g, 1.0 - beta1))
-        torch._foreach_add_(moment, self._state("exp_avg", indices, g), alpha=beta1)
-        square = list(torch._foreach_mul(g, g))
-        torch._foreach_mul_(square, 1.0 - beta2)
-        torch._foreach_add_(square, self._state("exp_avg_sq", indices, g), alpha=beta2)
-        if group["amsgrad"]:
-            torch._foreach_maximum_(square, self._state("max_exp_avg_sq", indices, g))
-
-        torch._foreach_sqrt_(square)
-        torch._foreach_div_(square, [(1.0 - beta2**count) ** 0.5 for count in counts])
-        torch._foreach_add_(square, float(group["eps"]))
-        torch._foreach_div_(moment, square)
-        torch._foreach_mul_(moment, [-lr / (1.0 - beta1**count) for count in counts])
+            gradients = list(torch._foreach_add(gradients, origin, alpha=decay))
+        step = [torch.zeros_like(g) for g in gradients]
+        adam(
+            step,
+            gradients,
+            self._moments("exp_avg", indices, step),
+            self._moments("exp_avg_sq", indices, step),
+            self._moments("max_exp_avg_sq", indices, step) if self._group["amsgrad"] else [],
+            [self._counts[k].clone() if k in self._counts else torch.zeros(()) for k in indices],
+            foreach=True,
+            amsgrad=self._group["amsgrad"],
+            beta1=float(beta1),
+            beta2=float(beta2),
+            lr=lr,
+            weight_decay=0.0,  # which depends on the parameters; torch's update starts from zeros here
+            eps=float(self._group["eps"]),
+            maximize=False,
+        )
         if decay and self._decoupled:
             torch._foreach_add_(out, origin, alpha=-lr * decay)
-        torch._foreach_add_(out, moment)
+        torch._foreach_add_(out, step)
 
-    def _state(self, name: str, indices: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
-        # Zeros for parameters that have had no gradient so far.
-        rows = zip(indices, like, strict=True)
-        return [self._states[k][name] if k in self._states else torch.zeros_like(g) for k, g in rows]
+    def _moments(self, name: str, indices: Sequence[int], zeros: Tensors) -> list[Tensor]:
+        # Copies, and zeros for parameters that have had no gradient so far.
+        rows = zip(indices, zeros, strict=True)
+        return [(self._states[k][name] if k in self._states else zero).clone() for k, zero in rows]
+
+
+# Schedulers replace `step`, and a GradScaler sets the others for fused kernels; a copy must have none of them.
+NOT_COPIED = ("step", "grad_scale", "found_inf")
 
 
 class CopiedOptimizer(StepRule):
@@ -187,28 +190,19 @@ class CopiedOptimizer(StepRule):
     def __init__(self, optimizer: Optimizer, parameters: Mapping[int, Tensor]) -> None:
         self._optimizer, self._parameters = optimizer, parameters
 
-    def add_step(
-        self, out: Sequence[Tensor], indices: Sequence[int], gradients: Sequence[Tensor], origin: Sequence[Tensor]
-    ) -> None:
+    def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
         stand_ins = [nn.Parameter(start.detach().clone()) for start in origin]
         for stand_in, gradient in zip(stand_ins, gradients, strict=True):
             stand_in.grad = gradient.clone()  # which some optimizers change
         owners = [self._parameters[index] for index in indices]
 
         clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
-        # The hooks that users have registered for all optimizers are not called, since no real step is taken.
-        hooks_for_all: list[Any] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
-        registered = [(hooks, hooks.copy()) for hooks in hooks_for_all]
         try:
-            for hooks, _ in registered:
-                hooks.clear()
-            clone.step()
+            with without_global_hooks():
+                clone.step()
         except (TypeError, AttributeError) as error:
             name = type(clone).__name__
             raise RuntimeError(f"cannot take a step with a copy of {name}: {error}; use update='sgd'") from error
-        finally:
-            for hooks, copies in registered:
-                hooks.update(copies)
 
         for target, stand_in, start, owner in zip(out, stand_ins, origin, owners, strict=True):
             if target.data_ptr() == owner.data_ptr():
@@ -217,8 +211,18 @@ class CopiedOptimizer(StepRule):
                 target.add_(stand_in.detach() - start)
 
 
-# Schedulers replace `step`, and a GradScaler sets the next two for fused kernels; a copy must have none of them.
-NOT_COPIED = frozenset({"step", "grad_scale", "found_inf", "param_groups", "state"})
+@contextmanager
+def without_global_hooks() -> Iterator[None]:
+    """Disables the hooks that users have registered for all optimizers, since no real step is taken."""
+    hooks: list[dict[int, Any]] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
+    registered = [of_kind.copy() for of_kind in hooks]
+    try:
+        for of_kind in hooks:
+            of_kind.clear()
+        yield
+    finally:
+        for of_kind, copies in zip(hooks, registered, strict=True):
+            of_kind.update(copies)
 
 
 def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
@@ -229,26 +233,22 @@ def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Opt
     optimizer are replaced by references to their copies, so that the original cannot be modified.
     """
     clone: Optimizer = object.__new__(type(optimizer))
-    groups: list[dict[str, Any]] = []
     state: defaultdict[Any, Any] = defaultdict(dict)
-    memo: dict[int, Any] = {
-        **stand_ins, id(optimizer): clone, id(optimizer.param_groups): groups, id(optimizer.state): state
-    }  # fmt: skip
+    memo: dict[int, Any] = {**stand_ins, id(optimizer): clone, id(optimizer.state): state}
     for group in optimizer.param_groups:
-        members = [stand_ins[id(p)] for p in group["params"] if id(p) in stand_ins]
-        if members:
-            settings = {k: copy.deepcopy(v, memo) for k, v in group.items() if k not in ("params", "param_names")}
-            groups.append({**settings, "params": members})
+        memo[id(group["params"])] = [stand_ins[id(p)] for p in group["params"] if id(p) in stand_ins]
+    groups = [group for group in optimizer.param_groups if memo[id(group["params"])]]
+    memo[id(optimizer.param_groups)] = copy.deepcopy(groups, memo)
     for key, value in optimizer.state.items():
         owner = stand_ins.get(id(key)) if isinstance(key, Tensor) else key
-        if owner is not None and (value or owner is key):
+        if owner is not None:
             state[owner] = copy.deepcopy(value, memo)
     attributes = {
         name: copy.deepcopy(value, memo)
         for name, value in vars(optimizer).items()
-        if name not in NOT_COPIED and not (name.startswith("_optimizer_") and "hooks" in name)
+        if name not in NOT_COPIED and not name.startswith("_optimizer_")  # hooks
     }
-    Optimizer.__setstate__(clone, {**attributes, "param_groups": groups, "state": state})
+    Optimizer.__setstate__(clone, attributes)
     return clone
 
 

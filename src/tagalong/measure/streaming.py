@@ -41,7 +41,6 @@ class GradientStream:
     Attributes:
         tasks: The tasks observed so far, with their numbers.
         observed: The number of observations.
-        started: Whether `observe` has been called in this process.
     """
 
     def __init__(self, setup: Setup, dimension: int, seed: int, tasks: Sequence[str] | None) -> None:
@@ -55,7 +54,7 @@ class GradientStream:
         self._sketch = GradientSketch(setup.parameters, setup.optimizers, dimension, seed, precondition=precondition)
         self._means = RunningMeans(dimension)
         self.tasks: dict[str, int] = {}
-        self.observed, self.started = 0, False
+        self.observed, self._started = 0, False
         self._observed_here = self._digest = 0
         # Of each observation, the task's number, the layout of the projection, and the projection.
         self._waiting: list[tuple[int, int, Tensor]] = []
@@ -63,20 +62,23 @@ class GradientStream:
         self._last: tuple[Tensor, list[Any], dict[int, Any], dict[int, Any]] | None = None
 
     @torch.no_grad()
-    def observe(self, task: str, wrapper: DistributedDataParallel | None) -> None:
+    def observe(self, task: str) -> None:
         self._check(task)
+        if not self._started:
+            self._setup.find_wrapper()
+            self._started = True
         if task not in self.tasks:
             self.tasks[task_names([task])[0]] = len(self.tasks)
         self.observed += 1
         shards = sharding_ranks(self._setup.parameters)
-        replicas = self._setup.replicas(wrapper) if shards.alone else shards
+        replicas = self._setup.replicas if shards.alone else shards
         self._check_agreement(task, replicas)
 
         total = self._sketch(shards)
         if total is None:
             self._means.skip(self.tasks[task], "no optimizer state yet")
             return
-        if _is_local_gradient(wrapper):
+        if _is_local_gradient(self._setup.wrapper):
             total = replicas.sum([total])[0] / replicas.size
         projection = self._without_earlier(total)
         self._waiting.append((self.tasks[task], self._sketch.layout, projection))
@@ -177,7 +179,7 @@ class GradientStream:
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
-        return {**vars(self), "_last": None, "started": False}
+        return {**vars(self), "_last": None, "_started": False}
 
 
 def _versions(tensor: Tensor) -> tuple[int, int]:

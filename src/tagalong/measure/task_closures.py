@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
 from .closure import ClosureError, LossGraph, ReplayableClosure, TaskLosses
-from .isolation import Replayer
-
-if TYPE_CHECKING:
-    from .setup import Setup
 
 TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
 """A function that returns the loss of one task, or a function that fetches a batch and one that returns its loss."""
@@ -81,44 +77,30 @@ class LazyLosses(Mapping[str, Any]):
 
 
 class ReplayableTasks(ReplayableClosure):
-    """Runs and replays some of the closures of a call, each from the same state of modules and random generators.
+    """Runs and replays some of the closures of a call, each from the same state of modules and random generators."""
 
-    Args:
-        closures: The closures of all tasks.
-        setup: The meter's settings.
-        replayer: The replayer that runs the closures.
-        needed: The tasks whose losses the measurement needs.
-        options: Other arguments of `ReplayableClosure`.
-    """
+    _closure: LazyLosses
 
-    def __init__(
-        self, closures: LazyLosses, setup: Setup, replayer: Replayer, *, needed: Sequence[str], **options: Any
-    ) -> None:
-        self._closures, self._needed = closures, list(dict.fromkeys(needed))
-        for task in self._needed:
-            closures.fetch(task)  # before the random state is saved, which replays start from
-        functions = list(map(closures.function, self._needed))
-        super().__init__(self._run_needed, setup, replayer, functions=functions, **options)
-        self._keeps_graph = False
-
-    def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
-        needed = self._needed
-        try:
-            self._needed = needed if tasks is None else list(tasks)
-            return super().replay()
-        finally:
-            self._needed = needed
+    @property
+    def names(self) -> list[str]:
+        return list(self._closure)
 
     def loss_with_graph(self, task: str) -> Tensor:
         """Runs the task's closure again, and returns its loss with its graph."""
         self.restore_start()
-        return TaskLosses.read({task: self._closures.compute(task)}).by_task[task]
+        return TaskLosses.read({task: self._closure.compute(task)}).by_task[task]
 
-    def _run_needed(self) -> dict[str, Any]:
+    def _functions(self) -> list[Callable[..., Any]]:
+        self._keeps_graph = False  # one at a time is enough
+        for task in self.needed:
+            self._closure.fetch(task)  # before the random state is saved, which replays start from
+        return [self._closure.function(task) for task in self.needed]
+
+    def _compute(self, tasks: Sequence[str]) -> dict[str, Any]:
         items = {}
-        for task in self._needed:
+        for task in tasks:
             self.restore_start()
-            item = self._closures.compute(task)
+            item = self._closure.compute(task)
             if self.verify and task not in self.graphs:
                 self.graphs[task] = LossGraph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
             items[task] = _without_graph(item)
