@@ -200,7 +200,6 @@ def messages(rank: int, world: int, name: str, **options: Any) -> tuple[list[lis
 WRAPPERS: dict[str, dict[str, Any]] = {
     "plain": {},
     "unused": {"find_unused_parameters": True},
-    "static": {"static_graph": True},
     "views": {"gradient_as_bucket_view": True},
     "own buffers": {"broadcast_buffers": False},
     "accumulated": {},

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from .closure import ReplayableClosure
 from .estimators import Observed
@@ -104,6 +105,8 @@ def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Set
     is_compiled = "CompiledFunction" in operations or closure.state.compiled or has_compiled_modules(modules)
     if is_compiled and not setup.models:
         yield "calls compiled code, whose modules cannot be detected; pass all modules that it calls as `model=`."
+    if any(isinstance(module, DistributedDataParallel) and module.static_graph for module in modules):
+        yield "calls DistributedDataParallel with static_graph=True, which a replay would disturb; leave it out."
     recurrent = [module for module in modules if isinstance(module, nn.RNNBase) and module.training]
     if "CudnnRnn" in operations and any(module.dropout > 0 and module.num_layers > 1 for module in recurrent):
         yield (
