@@ -1,7 +1,7 @@
 """Takes pictures of a report: its top, for the README, or one of its sections, for the documentation.
 
     python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
-    python docs/images/screenshot.py docs/sample_report.html docs/images/budget.png budget
+    python docs/images/screenshot.py docs/sample_report.html docs/images/time.png time
 
 Needs the package playwright and Chromium.
 """
@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 TOP = {"viewport": {"width": 1100, "height": 1760}}
 SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.5}
 VISIBLE_PLOTS_DRAWN = """() => [...document.querySelectorAll('.plot')]
-    .filter((plot) => plot.getBoundingClientRect().top < innerHeight)
+    .filter((plot) => plot.clientWidth && plot.getBoundingClientRect().top < innerHeight)
     .every((plot) => plot.querySelector('.main-svg'))"""
 
 
@@ -38,20 +38,15 @@ def browser_path() -> str:
 
 
 def draw_plots(tab: Any, section: str | None) -> Any:
-    """Returns the page, or one of its sections after drawing its plots, without the parts that can be unfolded."""
+    """Returns the page, or one of its sections after unfolding it and drawing its plots."""
     if section is None:
         tab.wait_for_function(VISIBLE_PLOTS_DRAWN)
         return tab
     found = tab.locator(f"#{section}")
-    if section == "budget":
-        found.locator("#budget-slider").fill("3")  # groups, rather than one network for all tasks
-        found.locator("#budget-slider").blur()
+    found.evaluate("(part) => { part.open = true; }")
     for plot in found.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         plot.locator(".main-svg").first.wait_for()
-    tab.add_style_tag(
-        content="section { padding: 1rem } details, :has(> #methods), :has(> #methods) ~ * { display: none }"
-    )
     return found
 
 

@@ -1,17 +1,15 @@
-"""Plain-text tables, line wrapping, and HTML with automatic escaping."""
+"""Plain-text tables and line wrapping."""
 
 from __future__ import annotations
 
-import html
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 
-VOID_ELEMENTS = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
 WORD_PATTERN = re.compile(r" *[^ ]+")
 MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
 display_width = cell_len  # the number of columns that a text takes up in a terminal
@@ -167,68 +165,3 @@ class TextTable:
         if heading in self._names:
             return [truncate(cell, width)]
         return [part for line in cell.split("\n") for part in (wrap(line, width) if cell_len(line) > width else [line])]
-
-
-class Html(str):
-    """Text that is already HTML."""
-
-    __slots__ = ()
-
-
-def escape(content: object) -> Html:
-    """Escapes content that is not already HTML.
-
-    Example:
-        >>> escape("<b>"), escape(Html("<b>"))
-        ('&lt;b&gt;', '<b>')
-    """
-    return content if isinstance(content, Html) else Html(html.escape(str(content)))
-
-
-def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
-    """Returns an HTML element.
-
-    Attributes are passed as keyword arguments such as `class_` and `aria_label`. An attribute that is None or False is
-    omitted; one that is True has no value.
-
-    Example:
-        >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
-        '<th scope="col" class="wide" hidden>R&amp;D</th>'
-    """
-    start = f"<{element}{''.join(_format_attribute(key, value) for key, value in attributes.items())}>"
-    if element in VOID_ELEMENTS:
-        return Html(start)
-    return Html(f"{start}{join(children)}</{element}>")
-
-
-def _format_attribute(key: str, value: str | float | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
-
-
-def join(children: Iterable[object], separator: str = "") -> Html:
-    """Joins children, escaping those that are not HTML and skipping None."""
-    return Html(separator.join(escape(child) for child in children if child is not None))
-
-
-def table(
-    headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
-) -> Html:
-    """Returns an HTML table with row headers in the first column. Cells may already be `td` or `th` elements.
-
-    Example:
-        >>> table(["task", "score"], [["age", 1]])[-66:]
-        '<tbody><tr><th scope="row">age</th><td>1</td></tr></tbody></table>'
-    """
-    head = tag("thead", tag("tr", *(_table_cell(heading, "col") for heading in headings)))
-    body = [tag("tr", _table_cell(row[0], "row"), *map(_table_cell, row[1:])) for row in rows]
-    titled = None if caption is None else tag("caption", caption)
-    return tag("table", titled, head, tag("tbody", *body), class_=class_)
-
-
-def _table_cell(content: object, scope: str | None = None) -> Html:
-    if isinstance(content, Html) and content.startswith(("<td", "<th")):
-        return content
-    return tag("th", content, scope=scope) if scope else tag("td", content)

@@ -34,7 +34,7 @@ def make_run(
     cosine.save(folder / "affinity-cs.json")
     n = len(tasks)
     quick = {"solver": "search", "resamples": 0, "time_limit": 0.1} if n > 12 else {}
-    groupings = {k: select_groups(affinity, k, **quick) for k in (range(1, n + 1) if n > 12 else budgets)}
+    groupings = {k: select_groups(affinity, k, **quick) for k in budgets}
     found = [{"method": "tag", "budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
     document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
     (folder / "groupings.json").write_text(json.dumps(document))

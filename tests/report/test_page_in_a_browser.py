@@ -12,9 +12,10 @@ from tagalong.report import write_report
 pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., BrowserPage]
-PLOTS = ("measured-curve", "heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
+PLOTS = ("curve", "changes", "heatmap", "over-time")
 REFUSE = "navigator.clipboard.writeText = () => Promise.reject(new Error('refused'));"
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
+UNFOLD = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +26,12 @@ def taught_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(folder)
 
 
-def show_everything(opened: BrowserPage) -> None:
-    for name in PLOTS:
-        opened.drawn_plot(name)
-    for details in opened.page.locator("summary:visible").all():
-        details.click()
-
-
-# What is shown -------------------------------------------------------------------------------------------------------
-
-
 def test_every_plot_is_drawn_without_moving_anything(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page, viewport={"width": 1200, "height": 200})
     places = """[...document.querySelectorAll('h2, table')].filter((element) => element.getClientRects().length)
         .map((element) => element.getBoundingClientRect().top + scrollY)"""
+    opened.page.evaluate(UNFOLD)
     before = opened.page.evaluate(places)
-    assert opened.page.locator("#search-curve .main-svg").count() == 0
     for name in PLOTS:
         assert opened.drawn_plot(name).bounding_box()["height"] > 200
     assert opened.page.evaluate(places) == before
@@ -57,7 +48,9 @@ def test_a_phone_needs_no_horizontal_scrolling_and_axe_finds_no_serious_problems
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
     for device in ({}, PHONE):
         opened = open_page(request.getfixturevalue(page), **device, color_scheme=scheme)
-        show_everything(opened)
+        opened.page.evaluate(UNFOLD)
+        for name in PLOTS:
+            opened.drawn_plot(name)
         if device:
             assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
         violations = axe.Axe().run(opened.page).response["violations"]
@@ -69,77 +62,49 @@ def test_a_phone_needs_no_horizontal_scrolling_and_axe_finds_no_serious_problems
         ] == []
 
 
-def test_the_table_is_next_to_its_figure_on_wide_screens_and_below_it_in_print(
-    hostile_page: Path, open_page: OpenPage
-) -> None:
-    opened = open_page(hostile_page, viewport={"width": 1280, "height": 900}, color_scheme="dark")
-    table = opened.page.locator("#methods")
-    figure = opened.drawn_plot("cost")
-    assert table.bounding_box()["x"] >= figure.bounding_box()["x"] + figure.bounding_box()["width"]
-    assert opened.page.evaluate("document.documentElement.scrollWidth") == 1280
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert all(opened.page.locator(f"#{name} .main-svg").count() for name in PLOTS)
-    assert table.bounding_box()["y"] >= figure.bounding_box()["y"] + figure.bounding_box()["height"]
-    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert opened.page.pdf().startswith(b"%PDF")
-
-
-def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, open_page: OpenPage) -> None:
+def test_dark_mode_is_dark_follows_the_system_and_prints(hostile_page: Path, open_page: OpenPage) -> None:
     from playwright.sync_api import expect
 
     opened = open_page(hostile_page, color_scheme="dark")
-    opened.drawn_plot("cost")
-
-    brightness = """() => ['body', '#cost .xtick text'].map((name) => getComputedStyle(document.querySelector(name)))
+    opened.drawn_plot("curve")
+    brightness = """() => ['body', '#curve .xtick text'].map((name) => getComputedStyle(document.querySelector(name)))
         .map((style, text) => text ? style.fill : style.backgroundColor)
         .map((color) => color.match(/\\d+/g).map(Number).reduce((sum, part) => sum + part))"""
     paper, ink = opened.page.evaluate(brightness)
     assert paper < 150 < 500 < ink
-    tick = opened.page.locator("#cost .xtick text").first
+    tick = opened.page.locator("#curve .xtick text").first
     before = tick.evaluate("(text) => getComputedStyle(text).fill")
     opened.page.emulate_media(color_scheme="light")
     expect(tick).not_to_have_css("fill", before, timeout=30_000)  # drawn anew when the browser tells of the change
     paper, ink = opened.page.evaluate(brightness)
     assert ink < 300 < 600 < paper
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.locator("#changes .main-svg, #heatmap .main-svg").count() >= 2
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.page.pdf().startswith(b"%PDF")
 
 
-# What readers do -----------------------------------------------------------------------------------------------------
-
-
-def test_the_slider_changes_the_groups(hostile_page: Path, open_page: OpenPage) -> None:
-    page = open_page(hostile_page).page
-    cards = page.locator("#budget-groups .card")
-    slider = page.locator("#budget-slider")
-    slider.fill("1")
-    assert sorted(cards.locator(".chip").all_text_contents()) == sorted(HOSTILE)
-    slider.press("ArrowRight")
-    assert (cards.count(), page.locator("#budget-k").inner_text()) == (2, "2")
-    assert slider.get_attribute("aria-valuetext") == "2 networks"
-    page.locator("#budget-more").click()
-    assert cards.count() == 3
-
-
-def test_plots_show_values_other_averages_estimators_and_tasks(hostile_page: Path, open_page: OpenPage) -> None:
+def test_plots_show_values_and_what_readers_choose(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page)
     heatmap = opened.drawn_plot("heatmap")
     box = heatmap.locator(".nsewdrag").bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["width"] / 12)  # the second of six columns
     opened.page.wait_for_selector("#heatmap .hoverlayer .hovertext")
-    assert "60 values" in heatmap.locator(".hoverlayer .hovertext").text_content()
+    assert "values: 60" in heatmap.locator(".hoverlayer .hovertext").text_content()
     numbers = heatmap.locator(".heatmap-label")
     before = numbers.all_text_contents()
-    opened.page.get_by_label("trimmed").check(force=True)
-    trimmed = numbers.all_text_contents()
-    opened.page.get_by_label("cosine of gradients").check(force=True)
-    assert before != trimmed != numbers.all_text_contents()
+    opened.page.locator("#heatmap-switches select").select_option("cosine")
+    assert numbers.all_text_contents() != before
+    opened.page.locator("#time summary").click()
     legend = opened.drawn_plot("over-time").locator(".legendtext")
     assert HOSTILE[2] in legend.all_text_contents()
-    opened.page.locator("#time-task").select_option(label=HOSTILE[2])
+    opened.page.locator("#over-time-switches select").select_option(f"onto {HOSTILE[2]}")
     assert HOSTILE[2] not in legend.all_text_contents()
 
 
 def test_the_table_sorts_both_ways(hostile_page: Path, open_page: OpenPage) -> None:
     opened = open_page(hostile_page)
+    opened.page.locator("#methods summary").click()
     heading = opened.page.locator("#methods th", has_text="total loss")
     losses = opened.page.locator("#methods tbody tr td:nth-child(6)")
     unsorted = [float(text) for text in losses.all_text_contents()]
@@ -148,15 +113,6 @@ def test_the_table_sorts_both_ways(hostile_page: Path, open_page: OpenPage) -> N
     assert [float(text) for text in losses.all_text_contents()] == sorted(unsorted) != unsorted
     heading.locator("button").press("Enter")
     assert [float(text) for text in losses.all_text_contents()] == sorted(unsorted, reverse=True)
-
-
-def test_networks_of_another_budget_can_be_chosen_by_keyboard(taught_page: Path, open_page: OpenPage) -> None:
-    page = open_page(taught_page).page
-    panels = page.locator("#networks .panel:visible")
-    page.get_by_label("3 networks (recommended)").focus()
-    for choice in ("3 networks (recommended)", "2 networks", "1 network"):
-        assert [panel.get_attribute("data-choice") for panel in panels.all()] == [choice]
-        page.keyboard.press("ArrowLeft")
 
 
 @pytest.mark.parametrize(
@@ -177,4 +133,4 @@ def test_code_can_be_copied_or_is_selected(
     page.get_by_role("button", name="Copy the commands").press("Enter")
     page.get_by_text(said).wait_for()
     if copied:
-        assert page.evaluate(copied) == page.locator("#repeat-commands").text_content()
+        assert page.evaluate(copied) == page.locator("#repeat-command").text_content()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,7 @@ from tagalong.files import (
     write_atomic,
     write_document,
 )
-from tagalong.rendering import tag, terminal_width
+from tagalong.rendering import terminal_width
 from tagalong.tabular import read_table
 
 from .averaging import DEFAULT_TRIM, Floats, Ints, LevelHistory, Mask
@@ -478,7 +479,7 @@ class Affinity:
         return f"Affinity({', '.join(about)})"
 
     def _repr_html_(self) -> str:
-        return tag("pre", self)
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def _average(self) -> Affinity:
         """Computes the averages over the history again."""

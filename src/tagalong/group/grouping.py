@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from tagalong.errors import InvalidInput, first_few, pluralize
 from tagalong.files import check_document, document_text, json_safe, parse_document, report_damage
-from tagalong.rendering import TextTable, tag
+from tagalong.rendering import TextTable
 
 from .groups import Group, join_names
 from .solvers import MAX_TIES
@@ -190,7 +191,7 @@ class Grouping:
         return "\n".join([self.summary, *table.lines(), *self.remarks])
 
     def _repr_html_(self) -> str:
-        return tag("pre", self)
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_document(self) -> dict[str, Any]:
         """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .summary import MethodSummary as MethodSummary
     from .summary import TaskChange as TaskChange
     from .text import label_text as label_text
+    from .text import percent as percent
     from .training_backend import TrainingRunner as TrainingRunner
     from .training_backend import check_runner as check_runner
     from .training_backend import open_runner as open_runner
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from .verdict import Change as Change
     from .verdict import Verdict as Verdict
     from .verdict_text import Answer as Answer
+    from .verdict_text import kind_of_networks as kind_of_networks
 
 _HOMES = {
     "Answer": ".verdict_text",
@@ -102,11 +104,13 @@ _HOMES = {
     "compare_methods": ".decisions",
     "default_methods": ".defaults",
     "interval_half_width": ".uncertainty",
+    "kind_of_networks": ".verdict_text",
     "label_text": ".text",
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
     "open_runner": ".training_backend",
+    "percent": ".text",
     "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",

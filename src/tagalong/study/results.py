@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tagalong.affinity import CAUTION
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import json_safe, report_damage
-from tagalong.rendering import join, table, tag, terminal_width, wrap
+from tagalong.rendering import terminal_width, wrap
 
 from .documents import ResultsFile, ResultsFileError
 from .frame import make_frame
@@ -20,13 +21,10 @@ from .records import TOGETHER, Label, ProblemInfo, Record, label_key
 from .search_log import SearchLog
 from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
-    HEADINGS,
     NARROWEST,
     WIDTH,
-    filled_columns,
     label_text,
     legend,
-    method_cells,
     methods_table,
     networks_list,
     tasks_table,
@@ -337,23 +335,8 @@ class Results:
         return self.to_text(terminal_width())
 
     def _repr_html_(self) -> str:
-        return _to_html(self)
+        return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
         return f"Results({self.problem.name!r}, {len(self.problem.tasks)} tasks: {methods})"
-
-
-def _to_html(results: Results) -> str:
-    summaries = results.table()
-    rows = [method_cells(summary) for summary in summaries]
-    filled = filled_columns(rows)
-    title = f"{results.problem.name}: {len(results.problem.tasks)} tasks"
-    methods = table(
-        [HEADINGS[place] for place in filled], [[row[place] for place in filled] for row in rows], caption=title
-    )
-    parts = [methods, tag("small", " ".join(legend(summaries)))]
-    if any(summary.label == TOGETHER for summary in summaries):
-        lines = str(results.verdict()).splitlines()
-        parts.insert(0, tag("p", *(part for line in lines for part in (line, tag("br")))))
-    return join(parts)
