@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_nonnegative
 from tagalong.registry import Registry
 
 from .network import Network
@@ -18,8 +17,8 @@ from .randomness import seeded_rng
 from .task import Task
 
 RULE_NAMES = ("plain", "uw", "gradnorm", "pcgrad", "pcgrad-uw")
+DEFAULT_ALPHA = 1.5  # of GradNorm, see there
 MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
-Losses = Mapping[str, Tensor]
 
 
 def _check_module(name: str, value: Any) -> nn.Module:
@@ -71,13 +70,12 @@ def check_rule(rule: str, tasks: int = 2) -> None:
     with seeded_rng(0, "check"):
         network = Network(nn.Linear(1, 1), [nn.Linear(1, 1) for _ in names], names)
         balancer = make_balancer(rule, network, [Task(name) for name in names])
-        outputs = network(torch.ones(1, 1))
+        losses = torch.cat([*network(torch.ones(1, 1)).values()]).square().flatten()
         try:
-            balancer.backward({name: outputs[name].square().sum() for name in names}, None)
+            balancer.backward(losses, torch.ones(()))
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
-            raise InvalidInput(
-                "`rule`:", f"{describe_rule(rule)} cannot be used with {tasks} tasks: {error}"
-            ) from error
+            reason = f"{describe_rule(rule)} cannot be used with {tasks} tasks: {error}"
+            raise InvalidInput("`rule`:", reason) from error
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
@@ -93,84 +91,78 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
         InvalidInput: If the rule is unknown.
         ImportError: If the rule needs a package that is not installed.
     """
-    name, _, alpha = rule.partition(":")
-    if name == "plain":
-        return Balancer(tasks)
-    if name == "gradnorm":
-        return GradNorm(network, tasks, _parse_alpha(rule, alpha))
+    if rule == "plain":
+        return Balancer(network, tasks)
+    if rule.partition(":")[0] == "gradnorm":
+        return GradNorm(network, tasks, _parse_alpha(rule))
     module = _rules.get(rule)
     if module is None and rule not in RULE_NAMES:
-        known = ", ".join(map(repr, [*RULE_NAMES, *_rules.names()]))
+        names = ", ".join(map(repr, [*RULE_NAMES, *_rules.names()]))
         hint = "give a TorchJD object a name with `tagalong.learn.register_rule`"
-        raise InvalidInput("rule", f"must be one of {known}", repr(rule), hint)
+        raise InvalidInput("rule", f"must be one of {names}", repr(rule), hint)
     try:
         from torchjd.aggregation import Aggregator, PCGrad
         from torchjd.scalarization import UW
     except ImportError as error:
         raise ImportError(f"the balancing rule {rule!r} requires TorchJD; run pip install torchjd") from error
+    if rule == "pcgrad-uw":
+        return AggregatorRule(PCGrad(), network, tasks, ScalarizerRule(UW(len(tasks)), network, tasks))
     if module is None:
         module = UW(len(tasks)) if rule == "uw" else PCGrad()
-    like = next(network.parameters())
-    module = copy.deepcopy(module).to(device=like.device, dtype=like.dtype)
-    if not isinstance(module, Aggregator):
-        return ScalarizerRule(module, network, tasks)
-    weigher = None
-    if rule == "pcgrad-uw":
-        weigher = ScalarizerRule(UW(len(tasks)).to(device=like.device, dtype=like.dtype), network, tasks)
-    return AggregatorRule(module, network, tasks, weigher)
+    rule_class = AggregatorRule if isinstance(module, Aggregator) else ScalarizerRule
+    return rule_class(copy.deepcopy(module), network, tasks)
 
 
-def _parse_alpha(rule: str, text: str) -> float:
+def _parse_alpha(rule: str) -> float:
     try:
-        alpha = float(text) if ":" in rule else 1.5
+        alpha = float(rule.partition(":")[2]) if ":" in rule else DEFAULT_ALPHA
     except ValueError:
-        alpha = math.nan
-    if not (math.isfinite(alpha) and alpha >= 0):
+        alpha = -1.0
+    if not is_nonnegative(alpha):
         raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
     return alpha
 
 
-class Balancer:
+class Balancer(nn.Module):
     """Computes the gradient of every parameter from the losses of all tasks. This one minimizes the weighted sum.
 
     Rules balance the losses after multiplying them by the weights of their tasks. If a task has no labels in a batch,
-    its loss is exactly 0 and must not affect how the rule treats the other tasks.
+    its loss is exactly 0 and must not affect how the rule treats the other tasks. The parameters of a rule are trained
+    by the network's optimizer.
 
     Attributes:
+        task_weights: the weight of each task [tasks].
         resumable: whether `state_dict` is complete, so that training can resume from a checkpoint.
     """
 
     resumable = True
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self.task_weights = {task.name: float(task.weight) for task in tasks}
+    def __init__(self, network: Network, tasks: Sequence[Task]) -> None:
+        super().__init__()
+        self.names = [task.name for task in tasks]
+        self.task_weights = next(network.parameters()).new_tensor([task.weight for task in tasks]).detach()
 
-    def weighted(self, losses: Losses) -> Tensor:
-        """Returns the losses in task order, each multiplied by the weight of its task."""
-        return torch.stack([weight * losses[task] for task, weight in self.task_weights.items()])
+    def backward(self, losses: Tensor, factor: Tensor) -> None:
+        """Computes the gradients of the parameters.
 
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """Returns the rule's own parameters, which are trained by the network's optimizer."""
-        return ()
+        Args:
+            losses: the loss of each task [tasks].
+            factor: what to multiply all gradients by, for a `GradScaler`.
+        """
+        values = losses * self.task_weights
+        (values * self.coefficients(values, factor)).sum().backward()
 
-    def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        """Adds the gradients of this step's losses to the parameters' `.grad`."""
-        _scale(self.weighted(losses).sum(), scaler).backward()
+    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
+        """Returns how much each weighted loss [tasks] counts, times the factor, and trains what determines this."""
+        return factor
 
     def weights(self) -> Mapping[str, float]:
         """Returns the current weight of each task's loss."""
-        return self.task_weights
+        return dict(zip(self.names, (self.task_weights * self.balance()).tolist(), strict=True))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state that changes during training, as tensors and plain values only."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a state."""
-
-
-def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-    return loss if scaler is None else scaler.scale(loss)
+    def balance(self) -> Tensor:
+        """Returns how much each weighted loss [tasks] currently counts, or 1 for all."""
+        return self.task_weights.new_ones(())
 
 
 class GradNorm(Balancer):
@@ -191,56 +183,53 @@ class GradNorm(Balancer):
         lr: the learning rate for the weights.
     """
 
-    def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
-        super().__init__(tasks)
+    _weights: Tensor
+    initial_losses: Tensor
+
+    def __init__(self, network: Network, tasks: Sequence[Task], alpha: float, lr: float = 0.025) -> None:
+        super().__init__(network, tasks)
         trained = [parameter for parameter in network.encoder.parameters() if parameter.requires_grad]
         matrices = [parameter for parameter in trained if parameter.dim() > 1] or trained
-        self._matrix = matrices[-1] if matrices else None
+        self._last_matrix = matrices[-1:]  # in a list that is empty if the encoder has no parameters
         self._alpha = alpha
-        like = next(network.parameters())
-        self._weights = nn.Parameter(like.new_ones(len(tasks)), requires_grad=False)
-        self._initial_losses = like.new_full((len(tasks),), torch.nan).detach()
+        self.register_buffer("_weights", torch.ones_like(self.task_weights))
         self._optimizer = torch.optim.Adam([self._weights], lr=lr)
+        self.register_buffer("initial_losses", torch.full_like(self.task_weights, torch.nan))
 
-    def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        values = self.weighted(losses)
-        norms = None
-        if self._matrix is not None:
-            gradients = [
-                torch.autograd.grad(value, self._matrix, retain_graph=True, allow_unused=True, materialize_grads=True)
-                for value in _scale(values, scaler)
-            ]
-            norms = torch.stack([gradient.norm() for (gradient,) in gradients])
-            norms = norms / (1.0 if scaler is None else scaler.get_scale())
-        _scale((self._weights * values).sum(), scaler).backward()
-        if norms is not None:
+    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
+        coefficients = self._weights * factor
+        gradients = [
+            torch.autograd.grad(value, matrix, factor, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
+            for matrix in self._last_matrix
+            for value in values
+        ]
+        if gradients:
+            norms = torch.stack([gradient.norm() for gradient in gradients]) / factor
             self._update_weights(values.detach().to(norms.dtype), norms)
+        return coefficients
 
     def _update_weights(self, values: Tensor, norms: Tensor) -> None:
         active = (values > 0) & (norms > 0) & norms.isfinite()
         count = active.sum().clamp(min=1)
-        self._initial_losses = torch.where(active & self._initial_losses.isnan(), values, self._initial_losses)
-        ratios = torch.where(active, values / self._initial_losses, 0)
+        self.initial_losses = torch.where(active & self.initial_losses.isnan(), values, self.initial_losses)
+        ratios = torch.where(active, values / self.initial_losses, 0)
         weighted_norms = torch.where(active, self._weights * norms, 0)
         targets = weighted_norms.sum() / count * (ratios * count / ratios.sum()).pow(self._alpha)
+        # The derivative of Σ |G_i − target_i|
         self._weights.grad = torch.where(active, (weighted_norms - targets).sign() * norms, 0)
         before = self._weights.clone()
         self._optimizer.step()
         moved = torch.where(active, self._weights, before).clamp(MIN_WEIGHT, MAX_WEIGHT)
         self._weights.copy_(moved * (len(moved) / moved.sum()))
 
-    def weights(self) -> Mapping[str, float]:
-        pairs = zip(self.task_weights.items(), self._weights.tolist(), strict=True)
-        return {task: own * weight for (task, own), weight in pairs}
+    def balance(self) -> Tensor:
+        return self._weights
 
-    def state_dict(self) -> dict[str, Any]:
-        weights, optimizer = self._weights.data, self._optimizer.state_dict()
-        return copy.deepcopy({"weights": weights, "first": self._initial_losses, "optimizer": optimizer})
+    def get_extra_state(self) -> dict[str, Any]:
+        return self._optimizer.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._weights.copy_(state["weights"])
-        self._initial_losses = state["first"].clone()
-        self._optimizer.load_state_dict(state["optimizer"])
+    def set_extra_state(self, state: Any) -> None:
+        self._optimizer.load_state_dict(state)
 
 
 class TorchJDRule(Balancer):
@@ -249,22 +238,22 @@ class TorchJDRule(Balancer):
     def __init__(self, module: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
         from torchjd import Stateful
 
-        super().__init__(tasks)
-        self._module, self._seed, self._calls = module, network.seed, 0
+        super().__init__(network, tasks)
+        self.module = module.to(device=self.task_weights.device, dtype=self.task_weights.dtype)
         # other state than parameters is private to the object, so such a training starts again if it is killed
         self.resumable = not isinstance(module, Stateful) or any(True for _ in module.parameters())
+        self._seed, self.calls = network.seed, 0
 
     def _call(self, module: nn.Module, values: Tensor) -> Tensor:
-        with seeded_rng(self._seed, "balance", self._calls):
+        with seeded_rng(self._seed, "balance", self.calls):
             result: Tensor = module(values)
         return result
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"module": copy.deepcopy(self._module.state_dict()), "calls": self._calls}
+    def get_extra_state(self) -> int:
+        return self.calls
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._module.load_state_dict(state["module"])
-        self._calls = state["calls"]
+    def set_extra_state(self, state: int) -> None:
+        self.calls = state
 
 
 class ScalarizerRule(TorchJDRule):
@@ -278,44 +267,29 @@ class ScalarizerRule(TorchJDRule):
     its weight is trained.
     """
 
+    last_losses: Tensor
+
     def __init__(self, scalarizer: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
         super().__init__(scalarizer, network, tasks)
-        self._last_losses = next(network.parameters()).new_ones(len(tasks)).detach()
+        self.register_buffer("last_losses", torch.ones_like(self.task_weights))
 
-    def parameters(self) -> Iterable[nn.Parameter]:
-        return self._module.parameters()
-
-    def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        values = self.weighted(losses)
-        (self.coefficients(values.detach(), scaler) * values).sum().backward()
-
-    def coefficients(self, values: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-        """Returns each loss's weight times the scaler's factor. Also backpropagates to the scalarizer's parameters."""
+    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
         absent = values == 0
-        values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
-        self._last_losses = values.detach()
-        _scale(self._call(self._module, values), scaler).backward()
-        self._calls += 1
+        values = torch.where(absent, self.last_losses, values.detach().to(self.last_losses.dtype)).requires_grad_()
+        self.last_losses = values.detach()
+        self._call(self.module, values).backward(factor)
+        self.calls += 1
         assert values.grad is not None
-        for parameter in self.parameters():
+        for parameter in self.module.parameters():
             if parameter.grad is not None:
                 parameter.grad.masked_fill_(absent, 0)
         return values.grad.masked_fill(absent, 0)
 
-    def weights(self) -> Mapping[str, float]:
-        values = self._last_losses.clone().requires_grad_()
+    def balance(self) -> Tensor:
+        values = self.last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._call(copy.deepcopy(self._module), values)  # some scalarizers change when called
-        (gradients,) = torch.autograd.grad(total, values)
-        pairs = zip(self.task_weights.items(), gradients.tolist(), strict=True)
-        return {task: weight * gradient for (task, weight), gradient in pairs}
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"last": self._last_losses.clone()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._last_losses = state["last"].clone()
+            total = self._call(copy.deepcopy(self.module), values)  # some scalarizers change when called
+        return torch.autograd.grad(total, values)[0]
 
 
 class AggregatorRule(TorchJDRule):
@@ -332,62 +306,39 @@ class AggregatorRule(TorchJDRule):
     """
 
     def __init__(
-        self, aggregator: nn.Module, network: Network, tasks: Sequence[Task], weigher: ScalarizerRule | None = None
+        self, aggregator: nn.Module, network: Network, tasks: Sequence[Task], weigher: Balancer | None = None
     ) -> None:
         super().__init__(aggregator, network, tasks)
+        self.weigher = Balancer(network, tasks) if weigher is None else weigher
         self._shared = [parameter for parameter in network.encoder.parameters() if parameter.requires_grad]
         shared = set(map(id, self._shared))
-        self._own = [
-            [p for p in head.parameters() if p.requires_grad and id(p) not in shared] for head in network.heads
-        ]
-        self._weigher = weigher
+        self._own = [p for p in network.heads.parameters() if p.requires_grad and id(p) not in shared]
 
-    def parameters(self) -> Iterable[nn.Parameter]:
-        return () if self._weigher is None else self._weigher.parameters()
-
-    def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        values = self.weighted(losses)
-        if self._weigher is None:
-            values = _scale(values, scaler)
-        else:
-            values = self._weigher.coefficients(values.detach(), scaler) * values
-        # one row per task: its gradient for the shared parameters; the gradients of heads are used as they are
-        rows = []
-        for value, own in zip(values, self._own, strict=True):
-            trained = [*self._shared, *own]
+    def backward(self, losses: Tensor, factor: Tensor) -> None:
+        values = losses * self.task_weights
+        values = values * self.weigher.coefficients(values, factor)
+        rows = []  # the gradient of each task for the shared parameters
+        for value in values if self._shared else ():
             gradients = torch.autograd.grad(
-                value, trained, retain_graph=True, allow_unused=True, materialize_grads=True
+                value, self._shared, retain_graph=True, allow_unused=True, materialize_grads=True
             )
-            for parameter, gradient in zip(own, gradients[len(self._shared) :], strict=True):
-                _accumulate(parameter, gradient)
-            rows.append(torch.cat([value.new_zeros(0), *(part.flatten() for part in gradients[: len(self._shared)])]))
-        factor = 1.0 if scaler is None else scaler.get_scale()
-        combined = self._combine(torch.stack(rows) / factor) * factor
-        parts = combined.split([parameter.numel() for parameter in self._shared])
-        for parameter, part in zip(self._shared, parts, strict=True):
-            _accumulate(parameter, part.view_as(parameter))
+            rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+        if self._own:
+            values.sum().backward(inputs=self._own)
+        if rows:
+            combined = self._combine(torch.stack(rows) / factor) * factor
+            parts = combined.split([parameter.numel() for parameter in self._shared])
+            for parameter, part in zip(self._shared, parts, strict=True):
+                parameter.grad = part.view_as(parameter)
 
     def _combine(self, gradients: Tensor) -> Tensor:
         # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
         usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
         if not gradients.isfinite().all() or not usable.any():
             return gradients.sum(0)  # the scaler skips this step; without one, training is reported as diverged
-        combined = self._call(self._module, gradients[usable] if self.resumable else gradients)
-        self._calls += 1
+        combined = self._call(self.module, gradients[usable] if self.resumable else gradients)
+        self.calls += 1
         return combined.detach()
 
-    def weights(self) -> Mapping[str, float]:
-        return self.task_weights if self._weigher is None else self._weigher.weights()
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"weigher": None if self._weigher is None else self._weigher.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self._weigher is not None:
-            self._weigher.load_state_dict(state["weigher"])
-
-
-def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
-    # always a new tensor: parameters must not share one, and `gradient` may be a view
-    parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad + gradient
+    def balance(self) -> Tensor:
+        return self.weigher.balance()

@@ -40,7 +40,7 @@ class CapturedStep:
 
     def __init__(
         self,
-        step: Callable[[Tensor], None],
+        step: Callable[[Tensor], object],
         seed: Callable[[], Sequence[torch.Generator]],
         warm_up: int = WARM_UP_STEPS,
     ) -> None:
@@ -124,17 +124,16 @@ def _undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def why_not_captured(module: nn.Module) -> str | None:
-    """Returns why the training steps of a module cannot be captured, or None if they can.
+def can_be_captured(module: nn.Module) -> bool:
+    """Returns whether the training steps of a module are known to be capturable.
 
     A graph repeats the same kernels in each step, so layers must neither decide anything in Python nor read values back
     from the GPU. This is known only for common layers of torch, and for those of tagalong.
     """
     for part in module.modules():
-        if type(part) not in KNOWN_LAYERS and not is_own_module(type(part).__module__):
-            return f"{type(part).__qualname__} is not known to repeat the same kernels in each step"
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is None:
-            return f"{type(part).__qualname__} with momentum=None reads the number of batches"
-        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
-            return f"{type(part).__qualname__} has hooks"
-    return None
+        is_known = type(part) in KNOWN_LAYERS or is_own_module(type(part).__module__)
+        reads_count = isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is None
+        hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+        if not is_known or reads_count or any(hooks):
+            return False
+    return True

@@ -11,7 +11,6 @@ from torch import Tensor
 from tagalong.free_memory import free_memory
 
 from .job import Job
-from .losses import mean_loss
 from .network import Network, build_network
 from .own_targets import Targets
 from .problem import Problem
@@ -156,7 +155,7 @@ def _activation_bytes(problem: Problem, network: Network, device: torch.device) 
         torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
     ):
         outputs = network(inputs)
-        losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
+        losses = [problem.task(name).row_losses(out, targets[name])[0].mean() for name, out in outputs.items()]
         total = torch.stack(losses).sum()
     del total  # needed until here: it keeps storages alive, whose addresses could otherwise be reused
     with torch.no_grad():

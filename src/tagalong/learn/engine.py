@@ -1,15 +1,22 @@
-"""Trains networks: one loop over epochs for one network or for many at once."""
+"""Trains networks: one loop over epochs, for one network or for many at once.
+
+From top to bottom:
+
+- `train` and `train_many` are the doors. `train_many` trains networks together if they can be stacked (`make_chunks`).
+- `Training` is the loop. In each epoch, it draws the order of the rows, lets the networks take their optimizer steps,
+  computes their validation losses, keeps the weights that are best so far, and decides who trains on.
+- A `Step` holds the weights and takes the optimizer steps. There are two kinds: a `ModuleStep` trains one real module,
+  and a `StackStep` many networks whose weights are stacked. All else is shared, so both give the same networks.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong._version import NUMERICS
+from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
-from tagalong.files import add_checksum, damage_logger, remove_checksum, report_damage, write_atomic
-from tagalong.measure import AffinityMeter
+from tagalong.files import report_damage
 from tagalong.score import Score
 
+from .checkpoint import load_checkpoint, save_checkpoint
 from .chunks import make_chunks
 from .classical import FittedHeads
 from .early_stopping import stopping_flattery
@@ -34,67 +42,13 @@ from .network import Network, count_multiplications
 from .own_targets import Targets, targets_digest
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
-from .recipe import LossWindows
 from .rows import Split
 from .scoring import UNKNOWN_SCORE
 from .stack_step import StackStep
 from .task import Task
 
-# What a checkpoint contains besides the state of the step
-CHECKPOINT_ATTRIBUTES = ("epoch", "seconds", "epochs_run", "best_epoch", "best_loss", "curve")
 ONE_THREAD_MULTIPLICATIONS = 2**27  # per step, which take one core about 10 ms
 logger = logging.getLogger(__name__)
-
-
-class Step(Protocol):
-    """Optimizer steps of one network (`ModuleStep`) or of many (`StackStep`), whose weights it holds.
-
-    Attributes:
-        network: the network, or one whose layers all networks use.
-        tasks: the tasks that any of the networks trains, in the problem's order.
-        trains: whether each network trains each of them [networks, tasks].
-        seeds: the seeds that determine the order of the rows.
-        steps: the number of steps so far.
-        windows: the schedule of the learning rate, if it depends on the training losses.
-        meter: the meter that measures affinities, if there is one.
-        is_resumable: whether training can continue from `state_dict`.
-    """
-
-    network: Network
-    tasks: list[Task]
-    trains: NDArray[np.bool_]
-    seeds: list[int]
-    steps: int
-    windows: LossWindows | None
-    meter: AffinityMeter | None
-    is_resumable: bool
-
-    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
-        """Takes a step on each batch of row numbers, given those of each seed."""
-
-    def validate(self) -> NDArray[np.float64]:
-        """Returns the mean validation losses on all rows and on each half of them [networks, tasks, 3]."""
-
-    def keep(self, networks: NDArray[np.intp]) -> None:
-        """Keeps the current weights of these networks as their best."""
-
-    def drop(self, running: NDArray[np.bool_]) -> None:
-        """Spares the steps of networks that have stopped, if this pays."""
-
-    def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
-        """Returns the scores of the kept weights on the rows of a split, for the tasks that each network learned."""
-
-    def states(self) -> list[dict[str, Tensor]]:
-        """Returns the kept weights and buffers of each network."""
-
-    def count_parameters(self) -> list[int]:
-        """Returns the number of parameters of each network."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns everything that changes during training, as tensors and plain values only."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state."""
 
 
 def train(
@@ -299,8 +253,7 @@ class Training:
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         self.jobs, self.device, self.targets = list(jobs), torch.device(device), targets or {}
-        self.problem = problem.with_network(jobs[0].network)
-        self._recipes = [job.adapt(self.problem.recipe) for job in jobs]
+        self.problem, self._is_measured = problem.with_network(jobs[0].network), meter is not None
         self.step: Step
         weighted = self.problem.weighted(jobs[0].weighting)
         if isinstance(self.problem.head, FittedHeads):
@@ -322,15 +275,111 @@ class Training:
     ) -> None:
         """Trains until all networks have stopped, and calls `report` after each epoch. See `train` for the rest."""
         if checkpoint is not None and checkpoint.exists():
-            load_checkpoint(checkpoint, self)
+            state = load_checkpoint(checkpoint, self.identity, self.device)
+            if state is not None:
+                with report_damage(checkpoint, InvalidInput, "delete it"):
+                    self.load_state_dict(state)
         saved = time.monotonic()
         with self._suitable_threads():
             while self.running.any():
                 self.run_epoch()
-                if checkpoint is not None and time.monotonic() - saved >= checkpoint_every:
-                    save_checkpoint(checkpoint, self)
+                is_due = checkpoint is not None and time.monotonic() - saved >= checkpoint_every
+                if checkpoint is not None and is_due and self.step.is_resumable:
+                    save_checkpoint(checkpoint, self.identity, self.state_dict())
                     saved = time.monotonic()
                 report(self)
+
+    @property
+    def running(self) -> NDArray[np.bool_]:
+        """Whether each network trains on: it has neither reached the last epoch or rate, nor run out of patience."""
+        recipe = self.problem.recipe
+        if self.epoch == 0:
+            return np.ones(len(self.jobs), dtype=bool)
+        if self.epoch >= self.jobs[0].last_epoch(recipe):
+            return np.zeros(len(self.jobs), dtype=bool)
+        running = (self.epochs_run == self.epoch) & (self.step.rates(self.epoch) >= recipe.lowest_lr)
+        if recipe.patience is not None:
+            running &= self.epoch - 1 - self.best_epoch < recipe.patience
+        return np.asarray(running)
+
+    def run_epoch(self) -> None:
+        """Takes the steps of an epoch, computes the validation losses, and keeps the weights that are best so far."""
+        start = time.perf_counter()
+        running, recipe, rows = self.running, self.problem.recipe, len(self.problem.train)
+
+        # Networks with the same seed visit the rows in the same order.
+        self.step.drop(running)
+        seeds = self.step.seeds
+        reseed(derive_seed(seeds[0], "epoch", self.epoch))  # for layers that are not known to be random
+        self.step.train_epoch(self.epoch, [batches(seed, self.epoch, rows, recipe.batch_size) for seed in seeds])
+
+        # The weighted sum of the validation losses decides whether the weights are the best so far.
+        losses = self.step.validate()
+        self.curve.append(losses)
+        weights = np.array([task.weight for task in self.step.tasks])
+        total = np.where(self.step.trains, weights * losses[..., 0], 0).sum(1)
+        is_better = total < self.best_loss
+        if recipe.keep == "last":
+            is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
+        better = np.flatnonzero(running & is_better)
+        if len(better):
+            self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
+            self.step.keep(better)
+
+        self.epochs_run[running] += 1
+        self.epoch += 1
+        self.seconds += time.perf_counter() - start
+
+    def results(self) -> list[Trained]:
+        """Returns the networks with the kept weights, and their validation and test scores."""
+        learned = self.step.trains & (self.best_epoch >= 0)[:, None]
+        val, test = self.step.scores("val", learned), self.step.scores("test", learned)
+        states, parameters = self.step.states(), self.step.count_parameters()
+        affinity = self.step.affinity() if learned.any() else None
+        curve = np.stack(self.curve, 1)  # [networks, epochs, tasks, 3]
+        steps = self.epochs_run * (self.step.steps // self.epoch)
+        seconds = self.seconds * steps / steps.sum()
+        networks = []
+        for number, job in enumerate(self.jobs):
+            diverged = bool(self.best_epoch[number] < 0)
+            own_curve = curve[number, : self.epochs_run[number]][:, self.step.trains[number]]
+            flattery = np.zeros(len(job.tasks))
+            if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
+                weights = [self.problem.task(name).weight for name in job.tasks]
+                flattery = stopping_flattery(own_curve[..., 1:], weights)
+            trained = Trained(
+                job,
+                val={task: val[number].get(task, UNKNOWN_SCORE) for task in job.tasks},
+                test={task: test[number].get(task, UNKNOWN_SCORE) for task in job.tasks},
+                curve=own_curve[..., 0],
+                best_epoch=int(self.best_epoch[number]),
+                steps=int(steps[number]),
+                seconds=float(seconds[number]),
+                parameters=parameters[number],
+                state=None if diverged else states[number],
+                affinity=affinity,
+                flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
+            )
+            networks.append(trained)
+        return networks
+
+    @property
+    def identity(self) -> str:
+        """A string that identifies the training in checkpoints."""
+        return _identity(self.problem, self.jobs, self.targets, measured=self._is_measured)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that changes during training, as tensors and plain values only."""
+        curve = torch.from_numpy(np.array(self.curve))
+        arrays = {name: torch.from_numpy(getattr(self, name)) for name in ("epochs_run", "best_epoch", "best_loss")}
+        return {"epoch": self.epoch, "seconds": self.seconds, "curve": curve, **arrays, "step": self.step.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""
+        self.step.load_state_dict(state["step"])
+        self.epoch, self.seconds, self.curve = state["epoch"], state["seconds"], list(state["curve"].numpy())
+        for name in ("epochs_run", "best_epoch", "best_loss"):
+            setattr(self, name, state[name].numpy())
 
     @contextmanager
     def _suitable_threads(self) -> Iterator[None]:
@@ -347,85 +396,6 @@ class Training:
         finally:
             torch.set_num_threads(threads)
 
-    @property
-    def running(self) -> NDArray[np.bool_]:
-        """Whether each network trains on: it has neither reached the last epoch or rate, nor run out of patience."""
-        recipe, windows = self.problem.recipe, self.step.windows
-        if self.epoch == 0:
-            return np.ones(len(self.jobs), dtype=bool)
-        if self.epoch >= self.jobs[0].last_epoch(recipe):
-            return np.zeros(len(self.jobs), dtype=bool)
-        rates = [windows.rate] if windows is not None else [own.rate(self.epoch) for own in self._recipes]
-        running = (self.epochs_run == self.epoch) & (np.array(rates) >= recipe.lowest_lr)
-        if recipe.patience is not None:
-            running &= self.epoch - 1 - self.best_epoch < recipe.patience
-        return np.asarray(running)
-
-    def run_epoch(self) -> None:
-        """Takes the steps of an epoch, computes the validation losses, and keeps the weights that are best so far."""
-        start = time.perf_counter()
-        running, recipe, rows = self.running, self.problem.recipe, len(self.problem.train)
-        self.step.drop(running)
-        seeds = self.step.seeds
-        reseed(derive_seed(seeds[0], "epoch", self.epoch))  # for layers that are not known to be random
-        self.step.train_epoch(self.epoch, [batches(seed, self.epoch, rows, recipe.batch_size) for seed in seeds])
-
-        losses = self.step.validate()
-        self.curve.append(losses)
-        weights = np.array([task.weight for task in self.step.tasks])
-        total = np.where(self.step.trains, weights * losses[..., 0], 0).sum(1)
-        is_better = total < self.best_loss
-        if recipe.keep == "last":
-            is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
-        better = np.flatnonzero(running & is_better)
-        if len(better):
-            self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
-            self.step.keep(better)
-        self.epochs_run[running] += 1
-        self.epoch += 1
-        self.seconds += time.perf_counter() - start
-
-    def results(self) -> list[Trained]:
-        """Returns the networks with the kept weights, and their validation and test scores."""
-        learned = self.step.trains & (self.best_epoch >= 0)[:, None]
-        scores = {part: self.step.scores(part, learned) for part in ("val", "test")}
-        states, parameters = self.step.states(), self.step.count_parameters()
-        affinity, meter = None, self.step.meter
-        if meter is not None and learned.any():
-            affinity = meter.affinity()
-            affinity = replace(affinity, settings={**affinity.settings, "overhead": round(meter.overhead, 4)})
-        curve = np.stack(self.curve, 1)  # [networks, epochs, tasks, 3]
-        steps = self.epochs_run * (self.step.steps // self.epoch)
-        seconds = self.seconds * steps / steps.sum()
-        networks = []
-        for number, job in enumerate(self.jobs):
-            diverged = bool(self.best_epoch[number] < 0)
-            own_curve = curve[number, : self.epochs_run[number]][:, self.step.trains[number]]
-            flattery = np.zeros(len(job.tasks))
-            if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
-                weights = [self.problem.task(name).weight for name in job.tasks]
-                flattery = stopping_flattery(own_curve[..., 1:], weights)
-            trained = Trained(
-                job,
-                val={task: scores["val"][number].get(task, UNKNOWN_SCORE) for task in job.tasks},
-                test={task: scores["test"][number].get(task, UNKNOWN_SCORE) for task in job.tasks},
-                curve=own_curve[..., 0],
-                best_epoch=int(self.best_epoch[number]),
-                steps=int(steps[number]),
-                seconds=float(seconds[number]),
-                parameters=parameters[number],
-                state=None if diverged else states[number],
-                affinity=affinity,
-                flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
-            )
-            networks.append(trained)
-        return networks
-
-    @property
-    def identity(self) -> str:
-        """A string that identifies the training in checkpoints."""
-        return _identity(self.problem, self.jobs, self.targets, measured=self.step.meter is not None)
-
 
 def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targets], *, measured: bool = False) -> str:
     """Returns a string that identifies a training in checkpoints. The problem has the network of the jobs."""
@@ -437,48 +407,54 @@ def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targe
     return f"{'; '.join(networks)} of {problem.name}, numerics {NUMERICS}, {'with' if measured else 'without'} a meter"
 
 
-def save_checkpoint(path: Path, training: Training) -> None:
-    """Writes a checkpoint atomically. If the process is killed, the previous checkpoint remains."""
-    if not training.step.is_resumable:
-        return
-    state: dict[str, Any] = {"of": training.identity, "step": training.step.state_dict()}
-    for name in CHECKPOINT_ATTRIBUTES:
-        state[name] = torch.as_tensor(np.array(getattr(training, name)))
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_atomic(path, add_checksum(content.getvalue()))
+class Step(Protocol):
+    """Optimizer steps of one network (`ModuleStep`) or of many (`StackStep`), whose weights it holds.
 
-
-def load_checkpoint(path: Path, training: Training) -> None:
-    """Restores a training run from a checkpoint. A damaged file is ignored with a warning.
-
-    The file contains tensors and plain values only, so reading it does not execute any code.
-
-    Raises:
-        InvalidInput: If the checkpoint belongs to a different training run.
+    Attributes:
+        network: the network, or one whose layers all networks use.
+        tasks: the tasks that any of the networks trains, in the problem's order.
+        trains: whether each network trains each of them [networks, tasks].
+        seeds: the seeds that determine the order of the rows.
+        steps: the number of steps so far.
+        is_resumable: whether training can continue from `state_dict`.
     """
 
-    def restore_location(storage: Any, location: str) -> Any:
-        # tensors saved from the CPU stay there: optimizers' step counters and the state of some rules
-        wanted = location if location == "cpu" else str(training.device)
-        return torch.serialization.default_restore_location(storage, wanted)
+    network: Network
+    tasks: list[Task]
+    trains: NDArray[np.bool_]
+    seeds: list[int]
+    steps: int
+    is_resumable: bool
 
-    try:
-        content = io.BytesIO(remove_checksum(path.read_bytes()))
-        state = torch.load(content, map_location=restore_location, weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:
-        reason = str(error) if isinstance(error, ValueError) else "it contains more than tensors and plain values"
-        damage_logger.warning("could not use %s (%s); training from scratch", path, reason)
-        return
-    identity = str(state.get("of")) if isinstance(state, dict) else type(state).__name__
-    if identity != training.identity:
-        expected, hint = f"must come from the same training ({training.identity})", "delete the file"
-        raise InvalidInput(f"`checkpoint` {path}", expected, identity, hint)
-    with report_damage(path, InvalidInput, "delete it"):
-        training.step.load_state_dict(state["step"])
-        training.epoch, training.seconds = int(state["epoch"]), float(state["seconds"])
-        for name in ("epochs_run", "best_epoch", "best_loss"):
-            setattr(training, name, state[name].numpy())
-        training.curve = list(state["curve"].numpy())
+    def rates(self, epoch: int) -> NDArray[np.float64]:
+        """Returns the learning rate of the next step of each network, in this epoch."""
+
+    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
+        """Takes a step on each batch of row numbers, given those of each seed."""
+
+    def validate(self) -> NDArray[np.float64]:
+        """Returns the mean validation losses on all rows and on each half of them [networks, tasks, 3]."""
+
+    def keep(self, networks: NDArray[np.intp]) -> None:
+        """Keeps the current weights of these networks as their best."""
+
+    def drop(self, running: NDArray[np.bool_]) -> None:
+        """Spares the steps of networks that have stopped, if this pays."""
+
+    def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
+        """Returns the scores of the kept weights on the rows of a split, for the tasks that each network learned."""
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """Returns the kept weights and buffers of each network."""
+
+    def count_parameters(self) -> list[int]:
+        """Returns the number of parameters of each network."""
+
+    def affinity(self) -> Affinity | None:
+        """Returns the measured affinity, if there is a meter."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that changes during training, as tensors and plain values only."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""

@@ -27,19 +27,8 @@ Item = TypeVar("Item")
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """Returns the mean loss over the labeled rows, weighted if rows have weights, or 0 if there are none."""
-    losses, counted = task.row_losses(outputs, targets)
-    if weights is not None:
-        losses, counted = weigh(losses, weights), counted * weights
+    losses, counted = _weigh(*task.row_losses(outputs, targets), weights)
     return _divide(losses.sum(), counted.sum())
-
-
-def weigh(losses: Tensor, weights: Tensor) -> Tensor:
-    """Returns losses times weights, where the loss of a row of weight 0 may be infinite or NaN."""
-    return torch.where(weights > 0, losses * weights, 0)
-
-
-def _divide(sums: Tensor, counts: Tensor) -> Tensor:
-    return sums / torch.where(counts > 0, counts, 1)
 
 
 class Labels(NamedTuple):
@@ -49,12 +38,12 @@ class Labels(NamedTuple):
         values: the targets [rows, tasks, …], or [networks, rows, tasks, …] if they depend on the network. In a family,
             missing labels are 0.
         present: whether each label is present, or None if none is missing or the task is separate.
-        by_network: whether the targets depend on the network.
+        rows_dim: the dimension of the rows: 1 if the targets depend on the network, otherwise 0.
     """
 
     values: Tensor
     present: Tensor | None
-    by_network: bool
+    rows_dim: int
 
 
 class LabeledBatch(NamedTuple):
@@ -89,7 +78,7 @@ class LabelTable:
         """Returns the labels on these rows: a slice, or the indices [rows] or [networks, rows]."""
         by_network = self.columns is not None or (isinstance(rows, Tensor) and rows.dim() == 2)
         present = None if self.present is None else self._select(self.present, rows)
-        return Labels(self._select(self.values, rows), present, by_network)
+        return Labels(self._select(self.values, rows), present, int(by_network))
 
     def _select(self, table: Tensor, rows: Tensor | slice) -> Tensor:
         if self.columns is None:
@@ -109,11 +98,10 @@ class Losses:
         trains: whether each network trains each task [networks, tasks], or None for one network that trains all tasks.
 
     Attributes:
-        tasks: the tasks family by family, as they are ordered in the last dimension of all results.
+        tasks: the tasks family by family. Losses of single rows are in this order, mean losses in that of the argument.
         families: the tasks of each family.
         separate: the tasks that belong to no family. They come last.
-        places: the place of each given task in the results.
-        weights: the weight of each task in the loss of each network [networks, tasks], 0 if it is not trained.
+        weights: the weight of each given task in the loss of each network [networks, tasks], 0 if it is not trained.
     """
 
     def __init__(
@@ -136,18 +124,16 @@ class Losses:
                 self.separate.append(task)
         self.families = list(families.values())
         self.tasks = [*(task for family in self.families for task in family), *self.separate]
-        names = [task.name for task in tasks]
-        order = [names.index(task.name) for task in self.tasks]
-        self.places = np.argsort(order)
-        weights = np.array([task.weight for task in self.tasks])
         like = next(iter(outputs.values()))
+        places = [self.tasks.index(task) for task in tasks]
+        self._places = None if places == sorted(places) else torch.tensor(places, device=like.device)
+        trained = np.ones(len(tasks), dtype=bool) if trains is None else trains
+        self.weights = torch.from_numpy(trained * [task.weight for task in tasks]).to(like)
         # The networks that train each separate task, or None for one network
         self._trained_by: list[Tensor | None] = [None] * len(self.separate)
         if trains is not None:
-            weights = weights * trains[:, order]
-            networks = [np.flatnonzero(trains[:, names.index(task.name)]) for task in self.separate]
+            networks = [np.flatnonzero(trains[:, tasks.index(task)]) for task in self.separate]
             self._trained_by = [torch.from_numpy(numbers).to(like.device) for numbers in networks]
-        self.weights = torch.from_numpy(weights).to(like)
 
     @property
     def sizes(self) -> list[int]:
@@ -195,49 +181,57 @@ class Losses:
             outputs: the outputs of each family and of each separate task, see `join`.
             batch: the rows.
         """
-        losses: list[Tensor] = []
-        present: list[Tensor | None] = []
         first = len(self.families)
-        for family, values, labels in zip(self.families, outputs[:first], batch.labels[:first], strict=True):
-            family_losses = _family_losses(family, values, labels)
-            losses.append(family_losses if labels.present is None else torch.where(labels.present, family_losses, 0))
-            present.append(labels.present)
+        parts = [
+            (_family_losses(family, values, labels), labels.present)
+            for family, values, labels in zip(self.families, outputs[:first], batch.labels[:first], strict=True)
+        ]
         separate = zip(self.separate, outputs[first:], batch.labels[first:], self._trained_by, strict=True)
-        for task, values, labels, networks in separate:
-            task_losses, is_labeled = _separate_losses(task, values, labels, networks)
-            losses.append(task_losses.unsqueeze(-1))
-            present.append(is_labeled.unsqueeze(-1) > 0)
+        parts += [_separate_losses(*part) for part in separate]
 
-        joined, counted = losses[0], present[0]
-        if len(losses) > 1:
-            joined, counted = torch.cat(losses, -1), None
-            if any(mask is not None for mask in present):
-                masks = [
-                    torch.ones_like(values, dtype=torch.bool) if mask is None else mask.expand_as(values)
-                    for values, mask in zip(losses, present, strict=True)
-                ]
-                counted = torch.cat(masks, -1)
-        if batch.weights is None:
-            return joined, counted
-        return weigh(joined, batch.weights), batch.weights * (torch.ones_like(joined) if counted is None else counted)
+        losses, counted = parts[0]
+        if len(parts) > 1:
+            losses, counted = torch.cat([part for part, _ in parts], -1), None
+            if any(present is not None for _, present in parts):
+                masks = [torch.ones_like(part) if mask is None else mask.expand_as(part) for part, mask in parts]
+                counted = torch.cat([mask.bool() for mask in masks], -1)
+        if batch.weights is not None and counted is None:
+            counted = torch.ones_like(losses)
+        return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
 
     def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor]:
-        """Returns the mean loss of each task over the labeled rows [networks, tasks], and whether there are any."""
+        """Returns the mean loss of each task over the labeled rows, 0 without any, and whether there are labeled rows.
+
+        The tasks are in the order in which they were given. Means are [networks, tasks].
+        """
         losses, counted = self.row_losses(outputs, batch)
         if counted is None:
-            return losses.mean(-2), losses.new_ones(losses.shape[-1:], dtype=torch.bool)
+            return self.reorder(losses.mean(-2)), torch.ones(losses.shape[-1], dtype=torch.bool)
         counts = counted.sum(-2)
-        return _divide(losses.sum(-2), counts), counts > 0
+        means = _divide(losses.sum(-2), counts)
+        return self.reorder(means), self.reorder((counts > 0).expand_as(means))
+
+    def reorder(self, values: Tensor) -> Tensor:
+        """Brings values [networks, tasks] family by family into the order in which the tasks were given."""
+        return values if self._places is None else values.index_select(-1, self._places.to(values.device))
+
+
+def _weigh(losses: Tensor, counted: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Multiplies losses by weights, where the loss of a row of weight 0 may be infinite or NaN."""
+    return (losses, counted) if weights is None else (torch.where(weights > 0, losses * weights, 0), counted * weights)
+
+
+def _divide(sums: Tensor, counts: Tensor) -> Tensor:
+    return sums / torch.where(counts > 0, counts, 1)
 
 
 def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
-    """Returns the losses [networks, rows, tasks] of a family.
+    """Returns the losses [networks, rows, tasks] of a family, 0 if a label is missing.
 
     If the network has several members, the outputs are [networks, rows · members, outputs], and the loss of a row is
     the mean over the members.
     """
-    task, targets = family[0], labels.values
-    rows_dim = 1 if labels.by_network else 0
+    task, targets, rows_dim = family[0], labels.values, labels.rows_dim
     members = outputs.shape[-2] // targets.shape[rows_dim]
     if members > 1:
         targets = targets.repeat_interleave(members, rows_dim)
@@ -248,24 +242,28 @@ def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> T
         losses = task.element_losses(outputs.flatten(0, -2), targets.flatten(0, len(shape) - 1)).view(shape)
     else:
         losses = task.element_losses(outputs, targets.expand_as(outputs))
-    return losses.unflatten(-2, (-1, members)).mean(-2) if members > 1 else losses
+    if members > 1:
+        losses = losses.unflatten(-2, (-1, members)).mean(-2)
+    return losses if labels.present is None else torch.where(labels.present, losses, 0)
 
 
 def _separate_losses(task: Task, outputs: Tensor, labels: Labels, networks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the losses [networks, rows] of a separate task, and 1 for each label that is present, otherwise 0.
+    """Returns the losses [networks, rows, 1] of a separate task, and 1 for each label that is present, otherwise 0.
 
     Networks that do not train the task are left out, since a loss of any kind may be infinite, and 0 times infinity is
     not 0.
     """
-    targets = labels.values.select(2 if labels.by_network else 1, 0)
+    targets = labels.values.select(labels.rows_dim + 1, 0)
     if networks is None:
-        return task.row_losses(outputs, targets)
-    if labels.by_network:
+        losses, present = task.row_losses(outputs, targets)
+        return losses.unsqueeze(-1), present.unsqueeze(-1)
+    if labels.rows_dim:
         targets = targets.index_select(0, networks)
-    row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.by_network else None))
-    losses, present = row_losses(outputs.index_select(0, networks), targets)
-    absent = losses.new_zeros(len(outputs), losses.shape[1])
-    return absent.index_copy(0, networks, losses), absent.index_copy(0, networks, present)
+    row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.rows_dim else None))
+    trained = row_losses(outputs.index_select(0, networks), targets)
+    absent = trained[0].new_zeros(len(outputs), trained[0].shape[1])
+    losses, present = (absent.index_copy(0, networks, values).unsqueeze(-1) for values in trained)
+    return losses, present
 
 
 class LabeledRows:
@@ -294,7 +292,7 @@ class LabeledRows:
     def batch(self, rows: Tensor, networks_per_seed: int = 1) -> LabeledBatch:
         """Returns these rows, [rows] or [seeds, rows]."""
         if not isinstance(self._rows, Split):
-            return self._prepare(self._rows.batch(rows))
+            return self._label_streamed(self._rows.batch(rows))
         rows = rows.to(self._rows.inputs.device)
         rows_of_networks = rows.repeat_interleave(networks_per_seed, 0) if rows.dim() > 1 else rows
         return self._label(select_rows(self._rows.inputs, rows), rows_of_networks)
@@ -303,28 +301,24 @@ class LabeledRows:
         weights = None if self._weights is None else self._weights.on(rows).values
         return LabeledBatch(inputs, [table.on(rows) for table in self._tables], weights)
 
-    def _prepare(self, batch: Batch) -> LabeledBatch:
-        """Labels a batch of rows that are not in memory."""
+    def _label_streamed(self, batch: Batch) -> LabeledBatch:
         inputs, targets = batch
         return LabeledBatch(inputs, [table.on(slice(None)) for table in self._losses.tables(targets)])
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[LabeledBatch]:
         """Yields the batches of an epoch; see `Rows.batches`."""
         if not isinstance(self._rows, Split):
-            return map(self._prepare, self._rows.batches(parts, draw))
+            return map(self._label_streamed, self._rows.batches(parts, draw))
         rows = torch.cat(list(parts)).to(self._rows.inputs.device)  # all at once: a GPU would wait for each copy
         return map(self.batch, rows.split([len(part) for part in parts]))
 
     def chunks(self) -> Iterator[LabeledBatch]:
         """Yields all rows in order, in chunks."""
         if not isinstance(self._rows, Split):
-            yield from map(self._prepare, self._rows.chunks())
-            return
-        inputs = self._rows.inputs
-        at_once = rows_at_once(inputs)
-        for start in range(0, len(inputs), at_once):
-            part = slice(start, start + at_once)
-            yield self._label(inputs[part], part)
+            return map(self._label_streamed, self._rows.chunks())
+        inputs, at_once = self._rows.inputs, rows_at_once(self._rows.inputs)
+        parts = [slice(start, start + at_once) for start in range(0, len(inputs), at_once)]
+        return (self._label(inputs[part], part) for part in parts)
 
     @torch.no_grad()
     def mean_losses(self, outputs_on: Callable[[Tensor], Sequence[Tensor]]) -> NDArray[np.float64]:
@@ -344,10 +338,9 @@ class LabeledRows:
             both = torch.stack([losses, counted])
             sums = sums + torch.stack([torch.where(half, both, 0).sum(-2) for half in (in_first, ~in_first)], 1)
             start += len(batch.inputs)
-        halves = sums.double().cpu()  # [losses and counts, halves, networks, tasks]
+        halves = self._losses.reorder(sums.double().cpu())  # [losses and counts, halves, networks, tasks]
         total = _divide(*halves.sum(1))
-        table = torch.stack([total, *(halves[0] / halves[1])], -1).numpy()
-        return np.asarray(table[..., self._losses.places, :])
+        return torch.stack([total, *(halves[0] / halves[1])], -1).numpy()
 
 
 def _distinct(tensors: Sequence[Item]) -> tuple[list[Item], list[int]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Mapping, Sequence
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,23 +11,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tagalong.measure import AffinityMeter
+from tagalong.affinity import Affinity
 from tagalong.score import Score
 
 from .balance import make_balancer
-from .captured_step import CapturedStep, why_not_captured
+from .captured_step import CapturedStep, can_be_captured
 from .job import Job
 from .losses import LabeledBatch, LabeledRows, Losses
 from .network import build_network, evaluation_mode, join_layers
 from .own_targets import Targets, replace_targets
 from .problem import Problem
-from .randomness import derive_seed
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
-from .rows import Rows, Split
+from .rows import Split
 from .scoring import scores_on
+from .step_meter import StepMeter
 from .tabm import MemberHead
 
-logger = logging.getLogger(__name__)
 STATEFUL_PARTS = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
@@ -37,7 +34,7 @@ class ModuleStep:
     """Takes the steps of one network, see `Step`.
 
     Args:
-        problem: the problem, with the job's network.
+        problem: the problem, with the job's network and row weights.
         job: the network to train.
         device: the device to train on.
         targets: the training targets that replace those of the problem.
@@ -45,10 +42,10 @@ class ModuleStep:
 
     Attributes:
         network: the network with its current weights.
+        modules: the modules whose parameters are trained.
         rows: the training rows, with the targets of the job's tasks.
         val: the validation rows.
         optimizer: the optimizer.
-        meter: the meter, or None.
     """
 
     def __init__(
@@ -70,8 +67,9 @@ class ModuleStep:
         self.rows, self.val = LabeledRows(train, self.losses), LabeledRows(val, self.losses)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.is_resumable = self.balancer.resumable
-        self.scaler = torch.amp.GradScaler(device.type) if self.recipe.amp == "fp16" else None
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.recipe.amp == "fp16")
+        self._one = torch.ones((), device=device)
         self._best: dict[str, Tensor] = {}
 
         # Heads are trained as one layer if possible, which is faster but leaves them without gradients of their own.
@@ -84,80 +82,54 @@ class ModuleStep:
             join_layers([heads[task.name] for task in self.losses.tasks], self._joined_heads, outputs_dim)
             self.modules = [self.network.encoder, self._joined_heads]
 
+        # On a GPU, steps are replayed as CUDA graphs if they read no values back from it.
+        is_static = job.rule == "plain" and self.windows is None and not self.scaler.is_enabled()
+        is_static &= self._joined_heads is not None and isinstance(train, Split)
+        is_captured = device.type == "cuda" and is_static and can_be_captured(self.network)
         # With a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace.
-        reason = self._why_not_captured(isinstance(train, Split))
-        self.optimizer = self.recipe.make_optimizer(
-            [parameter for module in self.modules for parameter in module.parameters()],
-            self.balancer.parameters(),
-            fused=reason is None or device.type == "cpu" or None,
-            capturable=reason is None,
-        )
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        self.optimizer = self.recipe.make_optimizer(parameters, self.balancer.parameters(), captured=is_captured)
         self._captured_step: CapturedStep | None = None
-        if reason is None and meter is None:
-            self._captured_step = CapturedStep(self._minimize_on, self._seed_step)
-        elif device.type == "cuda":
-            logger.info("training %s without CUDA graphs: %s", ", ".join(job.tasks), reason or "there is a meter")
+        if is_captured and meter is None:
+            self._captured_step = CapturedStep(lambda rows: self.minimize(self.rows.batch(rows)), self._seed_step)
         self._step_meter = None if meter is None else StepMeter(meter, self, train)
         self.meter = None if self._step_meter is None else self._step_meter.meter
 
-    def _why_not_captured(self, in_memory: bool) -> str | None:
-        """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
-        if self.device.type != "cuda":
-            return "CUDA graphs need a GPU"
-        if self.job.rule != "plain" or self.windows is not None or self.scaler is not None:
-            return "the rule, the schedule or amp='fp16' reads values back from the GPU"
-        if self._joined_heads is None or not in_memory:
-            return "a task has a head, loss or dense targets of its own, or rows are read from files"
-        return why_not_captured(self.network)
-
-    def rate(self, epoch: int) -> float:
-        """Returns the learning rate of the next step, in this epoch."""
-        return self.recipe.rate(epoch) if self.windows is None else self.windows.rate
+    def rates(self, epoch: int) -> NDArray[np.float64]:
+        return np.array([self.recipe.rate(epoch) if self.windows is None else self.windows.rate])
 
     def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
         (batches,) = parts
+        set_rate(self.optimizer, float(self.rates(epoch)[0]))
         if self._captured_step is not None:
-            set_rate(self.optimizer, self.rate(epoch))
             for rows in torch.cat(list(batches)).to(self.device).split([len(batch) for batch in batches]):
                 self._captured_step(rows)
                 self.steps += 1
             return
         for batch in self.rows.batches(batches, (self.job.seed, epoch)):
-            set_rate(self.optimizer, self.rate(epoch))
-            loss = self.minimize(batch)
+            losses = self.minimize(batch)
             self.steps += 1
             if self.windows is not None:
-                self.windows.add_loss(loss, epoch)
+                self.windows.add_loss(float((losses.double() * self.balancer.task_weights).sum()), epoch)
+                set_rate(self.optimizer, self.windows.rate)
 
-    def minimize(self, batch: LabeledBatch) -> float:
-        """Takes a step, and measures affinities if there is a meter. Returns the loss if the learning rate needs it."""
+    def minimize(self, batch: LabeledBatch) -> Tensor:
+        """Takes a step, and a measurement if one is due. Returns the loss of each task [tasks] before the step."""
         self.optimizer.zero_grad()
-        loss = 0.0
-        if self.job.rule == "plain" and self._step_meter is None and self.windows is None:
-            self.network.at_step(self.steps)
-            with self.recipe.precision(self.device):
-                means, _ = self.losses.means(self._outputs(batch.inputs), batch)
-                total = (means * self.losses.weights).sum()
-            (total if self.scaler is None else self.scaler.scale(total)).backward()
-        else:
-            compute = self.task_losses if self._step_meter is None else self._step_meter
-            losses = compute(batch)
-            self.balancer.backward(losses, self.scaler)
-            if self.windows is not None:
-                loss = sum(task.weight * float(losses[task.name].detach()) for task in self.tasks)
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        return loss
+        losses = self.task_losses(batch)[0] if self._step_meter is None else self._step_meter(batch)
+        self.balancer.backward(losses, self.scaler.scale(self._one))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return losses.detach()
 
-    def _minimize_on(self, rows: Tensor) -> None:
-        self.minimize(self.rows.batch(rows))
+    def task_losses(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
+        """Returns each task's mean loss on these rows, with the dropout masks of this step, and whether it has labels.
 
-    def _seed_step(self) -> Sequence[torch.Generator]:
-        self.network.at_step(self.steps).reseed_part("encoder")
-        return ()
+        Both are [tasks].
+        """
+        self.network.at_step(self.steps)
+        with self.recipe.precision(self.device):
+            return self.losses.means(self._outputs(batch.inputs), batch)
 
     def _outputs(self, inputs: Tensor) -> Sequence[Tensor]:
         # In evaluation mode, members of one head are averaged, depending on the kind of the task.
@@ -165,17 +137,9 @@ class ModuleStep:
             return self.losses.join(self.network(inputs))
         return torch.split(self._joined_heads(self.network.encode(inputs)), self.losses.sizes, 1)
 
-    def task_losses(self, batch: LabeledBatch) -> dict[str, Tensor]:
-        """Returns the mean loss of each task on these rows, with the dropout masks of this step."""
-        return {task: loss for task, (loss, _) in self.labeled_losses(batch).items()}
-
-    def labeled_losses(self, batch: LabeledBatch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the same, with whether there are any labels."""
-        self.network.at_step(self.steps)
-        with self.recipe.precision(self.device):
-            means, labeled = self.losses.means(self._outputs(batch.inputs), batch)
-        places = self.losses.places
-        return {name: (means[place], labeled[place]) for name, place in zip(self.job.tasks, places, strict=True)}
+    def _seed_step(self) -> Sequence[torch.Generator]:
+        self.network.at_step(self.steps).reseed_part("encoder")
+        return ()
 
     def validate(self) -> NDArray[np.float64]:
         with evaluation_mode(self.network):
@@ -202,6 +166,9 @@ class ModuleStep:
     def count_parameters(self) -> list[int]:
         return [sum(parameter.numel() for parameter in self.network.parameters())]
 
+    def affinity(self) -> Affinity | None:
+        return None if self._step_meter is None else self._step_meter.affinity()
+
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in STATEFUL_PARTS}
         states = {name: part.state_dict() for name, part in parts.items() if part is not None}
@@ -213,67 +180,3 @@ class ModuleStep:
             part = getattr(self, name)
             if part is not None:
                 part.load_state_dict(adapt_optimizer_state(state[name], part) if name == "optimizer" else state[name])
-
-
-class StepMeter:
-    """Computes the losses of each step with an `AffinityMeter`, without affecting training.
-
-    Args:
-        settings: the settings of the meter. With `"held_out": True`, the meter measures the losses on validation rows.
-            These rows are drawn at random for each step, and the network is in evaluation mode.
-        step: the steps to measure.
-        rows: the training rows.
-    """
-
-    def __init__(self, settings: Mapping[str, Any], step: ModuleStep, rows: Rows) -> None:
-        own = dict(settings)
-        self._held_out = bool(own.pop("held_out", False))
-        self._step = step
-        targets = rows.targets.values() if isinstance(rows, Split) else ()
-        are_complete = bool(targets) and all(target.isfinite().all() for target in targets)
-        self._may_lack_labels = not are_complete or rows.weights is not None
-        self._held_out_batch: tuple[int, LabeledBatch] | None = None
-        defaults = {
-            "shared": step.network.encoder,
-            "optimizer": step.optimizer,
-            "model": step.modules,
-            "tasks": step.job.tasks,
-            "scaler": step.scaler,
-            "weights": step.balancer.weights,
-        }
-        self.meter = AffinityMeter(**{**defaults, **own})
-
-    def __call__(self, batch: LabeledBatch) -> dict[str, Tensor]:
-        """Returns the losses of this step, and takes a measurement if one is due."""
-        step = self._step
-        held_out = self._held_out_losses if self._held_out else None
-        if not self._may_lack_labels:
-            return self.meter(lambda: step.task_losses(batch), held_out)
-        losses: dict[str, Tensor] = {}
-        labeled: list[str] = []
-
-        def losses_with_labels() -> dict[str, Tensor]:
-            pairs = step.labeled_losses(batch)
-            if not losses:  # the first call, without a lookahead step
-                losses.update({task: loss for task, (loss, _) in pairs.items()})
-                labeled.extend(_labeled_tasks(pairs))
-            return {task: pairs[task][0] for task in labeled}
-
-        self.meter(losses_with_labels, held_out)
-        return losses  # unlike the meter's result, this includes tasks without labels in this batch
-
-    def _held_out_losses(self) -> dict[str, Tensor]:
-        step = self._step
-        if self._held_out_batch is None or self._held_out_batch[0] != step.steps:
-            draw = torch.Generator().manual_seed(derive_seed(step.job.seed, "held out", step.steps))
-            rows = torch.randperm(len(step.problem.val), generator=draw)[: step.recipe.batch_size]
-            self._held_out_batch = step.steps, step.val.batch(rows)
-        with evaluation_mode(step.network):
-            pairs = step.labeled_losses(self._held_out_batch[1])
-        return {task: pairs[task][0] for task in _labeled_tasks(pairs)}
-
-
-def _labeled_tasks(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
-    """Returns the tasks with labels in a batch."""
-    labeled = torch.stack([is_labeled for _, is_labeled in pairs.values()]).tolist()
-    return list(compress(pairs, labeled))

@@ -57,14 +57,19 @@ def reseed(seed: int) -> None:
     computing a small layer. While a CUDA graph is captured, this does nothing: the generators are seeded before each
     replay.
     """
+    if is_capturing():
+        return
     if torch.cuda.is_initialized():
-        if torch.cuda.is_current_stream_capturing():
-            return
         torch.cuda.manual_seed_all(seed)
     elif _has_other_accelerator():
         torch.manual_seed(seed)
         return
     torch.default_generator.manual_seed(seed)
+
+
+def is_capturing() -> bool:
+    """Returns whether a CUDA graph is being captured."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 @cache
@@ -75,15 +80,16 @@ def _has_other_accelerator() -> bool:
 class SharedMasks(TorchFunctionMode):
     """Makes `functional.dropout`, and thus `nn.Dropout`, draw masks that do not depend on the values.
 
-    By default, masks are drawn from the global random number generator, the same ones for all networks in a
-    `torch.vmap`. With several seeds, they are drawn once per seed, and each network gets those of its seed.
+    Masks are the same for all networks in a `torch.vmap`. With several seeds, they are drawn once per seed, and each
+    network gets those of its seed.
 
     Args:
-        generators: the generator of each seed.
+        generators: the generator of each seed. If empty, masks are drawn from the global one.
         seed_index: the index of the network's seed in `generators`: inside `torch.vmap`, a scalar for each network.
+            Not needed for one generator.
     """
 
-    def __init__(self, generators: Sequence[torch.Generator] = (), seed_index: Tensor | None = None) -> None:
+    def __init__(self, generators: Sequence[torch.Generator | None] = (), seed_index: Tensor | None = None) -> None:
         super().__init__()
         self._generators, self._seed_index = generators, seed_index
 
@@ -105,40 +111,12 @@ class SharedMasks(TorchFunctionMode):
     ) -> Tensor:
         if not training or p == 0:
             return input
-        if self._seed_index is None or not self._generators:
-            return input * _draw_mask(input, p)
-        masks = torch.stack([_draw_mask(input, p, generator) for generator in self._generators])
-        return input * masks.index_select(0, self._seed_index.reshape(1)).squeeze(0)
+        masks = [_draw_mask(input, p, generator) for generator in self._generators or [None]]
+        if self._seed_index is None or len(masks) == 1:
+            return input * masks[0]
+        return input * torch.stack(masks).index_select(0, self._seed_index.reshape(1)).squeeze(0)
 
 
 def _draw_mask(values: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
     keep = torch.empty(values.shape, dtype=values.dtype, device=values.device).bernoulli_(1 - p, generator=generator)
     return keep if p == 1 else keep.div_(1 - p)
-
-
-class MaskGenerators:
-    """Random number generators for the dropout masks of several seeds.
-
-    A generator is seeded exactly as `Network.reseed_part` seeds the global one, so it draws the same masks.
-
-    Args:
-        seeds: the seeds.
-        device: the device on which masks are drawn.
-    """
-
-    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
-        self.seeds, self._device = tuple(seeds), device
-        self._of_part: dict[str, list[torch.Generator]] = {}
-
-    def at(self, part: str, step: int) -> list[torch.Generator]:
-        """Returns the generator of each seed, seeded for one part of the network and one step."""
-        if part not in self._of_part:
-            self._of_part[part] = [torch.Generator(self._device) for _ in self.seeds]
-        if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # else, seeded before
-            for seed, generator in zip(self.seeds, self._of_part[part], strict=True):
-                generator.manual_seed(derive_seed(seed, "masks", part, step))
-        return self._of_part[part]
-
-    def all(self) -> list[torch.Generator]:
-        """Returns the generators of all parts that have been seeded."""
-        return [generator for part in self._of_part.values() for generator in part]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 MAX_EPOCHS, MAX_INTEGER = 1_000_000, 10**12  # beyond any training; torch cannot count much further
 SCHEDULES = ("constant", "cosine", "step", "windows")
 # Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these must not.
@@ -155,29 +155,28 @@ class Recipe:
         return torch.autocast(device.type, torch.bfloat16 if self.amp == "bf16" else torch.float16)
 
     def make_optimizer(
-        self,
-        parameters: Iterable[Tensor],
-        rule: Iterable[Tensor] = (),
-        fused: bool | None = None,
-        capturable: bool = False,
+        self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), *, captured: bool = False
     ) -> torch.optim.Optimizer:
         """Creates the optimizer. All optimizers work element by element, so stacked networks remain independent.
 
         Args:
             parameters: the network's parameters.
             rule: the parameters of a balancing rule, which are trained without weight decay.
-            fused: whether to use torch's fused optimizer; see `torch.optim`.
-            capturable: whether steps are captured in CUDA graphs, which read the learning rate from the GPU, in single
+            captured: whether steps are captured in CUDA graphs, which read the learning rate from the GPU, in single
                 precision.
         """
-        options = {"momentum": self.momentum} if self.optimizer == "sgd" else {"capturable": capturable}
-        kind: Any = OPTIMIZERS[self.optimizer]
-        trained = list(parameters)
-        lr = torch.tensor(self.lr, device=trained[0].device) if capturable else self.lr
-        optimizer: torch.optim.Optimizer = kind(trained, lr=lr, weight_decay=self.weight_decay, fused=fused, **options)
-        rule_parameters = list(rule)
-        if rule_parameters:
-            optimizer.add_param_group({"params": rule_parameters, "weight_decay": 0.0})
+        groups: list[dict[str, Any]] = [{"params": list(parameters)}]
+        device = groups[0]["params"][0].device
+        if rule_parameters := list(rule):
+            groups.append({"params": rule_parameters, "weight_decay": 0.0})
+        options = {"momentum": self.momentum} if self.optimizer == "sgd" else {"capturable": captured}
+        optimizer: torch.optim.Optimizer = OPTIMIZERS[self.optimizer](
+            groups,
+            lr=torch.tensor(self.lr, device=device) if captured else self.lr,
+            weight_decay=self.weight_decay,
+            fused=captured or device.type == "cpu" or None,
+            **options,
+        )
         return optimizer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
-from .captured_step import WARM_UP_STEPS, CapturedStep, why_not_captured
+from .captured_step import WARM_UP_STEPS, CapturedStep, can_be_captured
 from .job import Job
 from .losses import LabeledRows, Losses
 from .network import build_network
 from .own_targets import Targets
 from .problem import Problem
-from .recipe import LossWindows, adapt_optimizer_state, set_rate
+from .recipe import adapt_optimizer_state, set_rate
 from .rows import require_in_memory
 from .scoring import scores_of_outputs
 from .stacking import Stack
@@ -29,8 +27,6 @@ OPERATION = "training many networks together"  # what needs rows in memory, for 
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
 GPU_DROP_FRACTION = 0.5  # on a GPU, a smaller stack must be captured again
 MAX_FREE_VALUES = 2**23  # a GPU takes no longer for this many input values per step than for those of one small network
-FUSED_DEVICES = ("cpu", "cuda")
-logger = logging.getLogger(__name__)
 
 
 class StackStep:
@@ -48,31 +44,30 @@ class StackStep:
         job_of_row: the index of the job of each network of the stack.
     """
 
-    meter: AffinityMeter | None = None
-    windows: LossWindows | None = None
-    is_resumable: bool = True
+    is_resumable = True
 
     def __init__(
         self, problem: Problem, jobs: Sequence[Job], device: torch.device, targets: Mapping[Job, Targets]
     ) -> None:
-        self.problem, self.jobs, self.device, self.recipe = problem, list(jobs), device, problem.recipe
+        self.problem, self.jobs, self.device, self.steps = problem, list(jobs), device, 0
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         names = [task.name for task in self.tasks]
         self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
-        self._problems = [problem.weighted(job.weighting) for job in jobs]
-        starts = [(job.seed, own) for job, own in zip(jobs, self._problems, strict=True)]
-        distinct = list(dict.fromkeys(starts))
-        networks = [build_network(own, names, seed, jobs[0].width).to(device) for seed, own in distinct]
-        origins = np.array([distinct.index(start) for start in starts])
-        self.job_of_row = self._arrange(range(len(jobs)))
-        self.stack, self._best = Stack(networks, origins[self.job_of_row].tolist()), Stack(networks, origins.tolist())
         self._recipes = [job.adapt(problem.recipe) for job in jobs]
         self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
+        self._problems = [problem.weighted(job.weighting) for job in jobs]
         self._train_rows = require_in_memory(problem.train, OPERATION).only(names).to(device)
         self._val_rows = require_in_memory(problem.val, OPERATION).only(names).to(device)
+
+        # Networks with the same seed and row weights start equal: heads may start at the base rates of weighted rows.
+        starts = [(job.seed, weighted) for job, weighted in zip(jobs, self._problems, strict=True)]
+        distinct = list(dict.fromkeys(starts))
+        networks = [build_network(weighted, names, seed, jobs[0].width).to(device) for seed, weighted in distinct]
+        origins = np.array([distinct.index(start) for start in starts])
+        self.job_of_row = self._arrange(range(len(jobs)))
+        self.stack, self._best = Stack(networks, origins[self.job_of_row]), Stack(networks, origins)
         self.network, self._is_warm = self.stack.network, False
         self._prepare()
-        self.steps = 0
 
     def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
         """Returns the jobs seed by seed. Repeats jobs of some seeds, so that there are equally many of each seed."""
@@ -83,49 +78,39 @@ class StackStep:
         return np.concatenate([np.resize(own, most) for own in by_seed.values()])
 
     def _prepare(self) -> None:
-        """Prepares the optimizer, learning rates, losses and labels for the networks that are in the stack."""
+        """Prepares the losses, labels, learning rates and optimizer for the networks that are in the stack."""
         self.seeds = self.stack.seeds
+        self.losses = Losses(self.tasks, self.network, self._val_rows, self.trains[self.job_of_row])
+        own_targets = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
+        problems = [self._problems[job] for job in self.job_of_row]
+        train_weights, val_weights = zip(*((own.train.weights, own.val.weights) for own in problems), strict=True)
+        self.rows = LabeledRows(self._train_rows, self.losses, own_targets, train_weights)
+        self.val = LabeledRows(self._val_rows, self.losses, (), val_weights)
+
         recipes = [self._recipes[job] for job in self.job_of_row]
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
         relative = [recipe.lr / self._fastest.lr for recipe in recipes]
+        trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
         self._relative_rates = None  # for each trained parameter, a factor for each network
         if min(relative) < 1:
-            self._relative_rates = {
-                parameter: parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
-                for parameter in self.stack.parameters.values()
-                if parameter.requires_grad
-            }
-        reason = self._why_not_captured()
-        self.optimizer = self._fastest.make_optimizer(
-            self.stack.parameters.values(), fused=self.device.type in FUSED_DEVICES or None, capturable=reason is None
-        )
+            self._relative_rates = {p: p.new_tensor(relative).view(-1, *[1] * (p.dim() - 1)) for p in trained}
+
+        has_own_losses = any(task.loss is not None for task in self.tasks)  # which may read values back from a GPU
+        is_captured = self.device.type == "cuda" and not has_own_losses and can_be_captured(self.network)
+        self.optimizer = self._fastest.make_optimizer(self.stack.parameters.values(), captured=is_captured)
         self._step: Callable[[Tensor], None] = self._minimize
-        if reason is None:
+        if is_captured:
             self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self._is_warm else WARM_UP_STEPS)
             self._is_warm = True
-        elif self.device.type == "cuda":
-            logger.info("training %d networks without CUDA graphs: %s", len(self.job_of_row), reason)
-        self.losses = Losses(self.tasks, self.stack.network, self._val_rows, self.trains[self.job_of_row])
-        own = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
-        problems = [self._problems[job] for job in self.job_of_row]
-        self.rows = LabeledRows(self._train_rows, self.losses, own, [problem.train.weights for problem in problems])
-        self.val = LabeledRows(self._val_rows, self.losses, (), [problem.val.weights for problem in problems])
 
-    def _why_not_captured(self) -> str | None:
-        """Returns why steps cannot be replayed as CUDA graphs, or None if they can."""
-        if self.device.type != "cuda":
-            return "CUDA graphs need a GPU"
-        if any(task.loss is not None for task in self.tasks):
-            return "a task has a loss of its own"
-        if not self.stack.can_seed_in_advance:
-            return "heads draw random numbers"
-        return why_not_captured(self.stack.network)
+    def rates(self, epoch: int) -> NDArray[np.float64]:
+        return np.array([recipe.rate(epoch) for recipe in self._recipes])
 
     def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
         set_rate(self.optimizer, self._fastest.rate(epoch))
         rows = torch.stack([torch.cat(list(batches)) for batches in parts]).to(self.device)
         for batch in rows.split([len(part) for part in parts[0]], 1):
-            self.stack.network.at_step(self.steps)
+            self.network.at_step(self.steps)
             self._step(batch)
             self.steps += 1
 
@@ -133,7 +118,7 @@ class StackStep:
         """Takes a step on the rows [seeds, batch size] of each seed."""
         batch = self.rows.batch(rows[0] if len(rows) == 1 else rows, len(self.job_of_row) // len(rows))
         self.optimizer.zero_grad()
-        with self.recipe.precision(self.device):
+        with self._fastest.precision(self.device):
             losses, _ = self.losses.means(self.losses.join(self.stack(batch.inputs)), batch)
         (losses * self.losses.weights).sum().backward()
         self._update()
@@ -164,21 +149,20 @@ class StackStep:
         return losses
 
     def _outputs(self, stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
-        return stack.outputs_on(inputs, self.recipe.batch_size)
+        return stack.outputs_on(inputs, self.problem.recipe.batch_size)
 
-    def keep(self, jobs: NDArray[np.intp]) -> None:
-        rows = self._rows_of(jobs)
-        self._best.copy_from(self.stack, self._to_indices(rows), self._to_indices(jobs))
+    def keep(self, networks: NDArray[np.intp]) -> None:
+        rows = self._rows_of(networks)
+        self._best.copy_from(self.stack, self._to_indices(rows), self._to_indices(networks))
 
     def drop(self, running: NDArray[np.bool_]) -> None:
-        """Drops the jobs that have stopped, if they are enough for this to pay."""
-        kept = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
+        jobs = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
         fraction = DROP_FRACTION
         if self.device.type == "cuda":
-            values = self._train_rows.inputs[:1].numel() * self.recipe.batch_size * len(self.job_of_row)
+            values = self._train_rows.inputs[:1].numel() * self.problem.recipe.batch_size * len(self.job_of_row)
             fraction = 1.0 if values <= MAX_FREE_VALUES else GPU_DROP_FRACTION
-        if len(kept) <= (1 - fraction) * len(self.job_of_row):
-            self._keep_only(kept)
+        if len(jobs) <= (1 - fraction) * len(self.job_of_row):
+            self._keep_only(jobs)
 
     def _keep_only(self, jobs: NDArray[np.intp]) -> None:
         rows, old = self._to_indices(self._rows_of(jobs)), self.optimizer
@@ -203,13 +187,13 @@ class StackStep:
         split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
         outputs = self._outputs(self._best, split.inputs)
         scores: list[dict[str, Score]] = [{} for _ in self.jobs]
-        for column, task in enumerate(self.tasks):
-            networks = np.flatnonzero(learned[:, column])
-            own_outputs = outputs.pop(task.name).index_select(0, self._to_indices(networks))
-            scale = self.problem.scales.get(task.name)
+        for task, learning in zip(self.tasks, learned.T, strict=True):
+            networks = np.flatnonzero(learning)
             if not len(networks):
                 continue
+            own_outputs = outputs.pop(task.name).index_select(0, self._to_indices(networks))
             weights = [self._problems[network].splits[part].weights for network in networks]
+            scale = self.problem.scales.get(task.name)
             task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale, weights)
             for network, score in zip(networks, task_scores, strict=True):
                 scores[network][task.name] = score
@@ -220,6 +204,9 @@ class StackStep:
 
     def count_parameters(self) -> list[int]:
         return [self.stack.count_parameters(job.tasks) for job in self.jobs]
+
+    def affinity(self) -> None:
+        return None  # only networks that are trained alone are measured
 
     def state_dict(self) -> dict[str, Any]:
         weights = {"stack": self.stack.tensors, "best": self._best.tensors, "optimizer": self.optimizer.state_dict()}

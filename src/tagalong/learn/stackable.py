@@ -81,20 +81,21 @@ def _compare(problem: Problem, names: frozenset[str], width: float, device: str)
     tasks = [task for task in problem.tasks if task.name in names]
     order = torch.arange(min(TRIAL_ROWS, len(problem.train)))
     rows = Split(*problem.train.only(names).batch(order)).to(device)
+
     separate = []
     for network in networks:
-        losses = _step(network, network, Losses(tasks, network, rows), rows, order.roll(network.seed))
-        separate.append(
-            losses | _gradients_and_buffers(dict(network.named_parameters()), dict(network.named_buffers()))
-        )
-    both = torch.stack([order.roll(network.seed) for network in networks])
-    all_trained = np.ones((2, len(tasks)), dtype=bool)
+        losses = Losses(tasks, network, rows)
+        tensors = dict(network.named_parameters()), dict(network.named_buffers())
+        separate.append(_step(network, network, losses, rows, order.roll(network.seed), *tensors))
+    alone = {name: torch.stack([own[name] for own in separate]) for name in separate[0]}
+
     before = _random_states()
-    stacked = _step(stack, stack.network, Losses(tasks, networks[0], rows, all_trained), rows, both)
-    stacked |= _gradients_and_buffers(stack.parameters, stack.buffers)
+    losses = Losses(tasks, networks[0], rows, np.ones((2, len(tasks)), dtype=bool))
+    both = torch.stack([order.roll(network.seed) for network in networks])
+    stacked = _step(stack, stack.network, losses, rows, both, stack.parameters, stack.buffers)
     if not all(map(torch.equal, before, _random_states())):
         return "some layers draw random numbers other than dropout masks"
-    alone = {name: torch.stack([own[name] for own in separate]) for name in separate[0]}
+
     # Relative to the largest gradient of all, since some gradients consist only of rounding errors.
     gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
     different = []
@@ -117,8 +118,10 @@ def _step(
     losses: Losses,
     rows: Split,
     batch: Tensor,
+    parameters: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
 ) -> Tensors:
-    """Returns the losses in training and evaluation mode, and computes the gradients of the former."""
+    """Returns the losses in training mode, with their gradients, those in evaluation mode, and the buffers."""
     labeled_rows = LabeledRows(rows, losses)
     labeled = labeled_rows.batch(batch)
     means, _ = losses.means(losses.join(compute(labeled.inputs)), labeled)
@@ -126,9 +129,6 @@ def _step(
     with evaluation_mode(module), torch.no_grad():
         labeled = labeled_rows.batch(torch.arange(len(rows)))
         evaluated, _ = losses.means(losses.join(compute(labeled.inputs)), labeled)
-    return {"the losses": means.detach(), "the losses in evaluation mode": evaluated}
-
-
-def _gradients_and_buffers(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
     gradients = {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
-    return gradients | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
+    states = {f"the buffer {name}": buffer for name, buffer in buffers.items()}
+    return {"the losses": means.detach(), "the losses in evaluation mode": evaluated, **gradients, **states}

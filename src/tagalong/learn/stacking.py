@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from .network import Network, evaluation_mode
 from .piecewise_linear import PiecewiseLinear
-from .randomness import MaskGenerators, SharedMasks
+from .randomness import SharedMasks, derive_seed, is_capturing
 
 Tensors = dict[str, Tensor]
 
@@ -31,26 +32,12 @@ class Stack:
         seeds: the different seeds of the networks in the stack.
     """
 
-    def __init__(self, networks: Sequence[Network], origins: Sequence[int]) -> None:
+    def __init__(self, networks: Sequence[Network], origins: ArrayLike) -> None:
         self.network = networks[0]
-        copied = torch.tensor(origins)
-        named = [dict(network.named_parameters()) for network in networks]
-        self.parameters = {
-            name: _stack_copies([own[name] for own in named], copied).requires_grad_(parameter.requires_grad)
-            for name, parameter in named[0].items()
-        }
-        buffers = [dict(network.named_buffers()) for network in networks]
-        self.buffers = {name: _stack_copies([own[name] for own in buffers], copied) for name in buffers[0]}
         self._heads_are_linear = self.network.head_type is nn.Linear
-        self._set_seeds([networks[origin].seed for origin in origins])
-
-    def _set_seeds(self, seeds: list[int]) -> None:
-        self._seed_of_network, self.seeds = seeds, list(dict.fromkeys(seeds))
-        device = next(iter(self.tensors.values())).device
-        self._seed_indices = torch.arange(len(self.seeds), device=device)
-        self._generators = MaskGenerators(self.seeds, device)
-        if len(self.seeds) == 1:
-            self.network.seed = self.seeds[0]
+        self.parameters, self.buffers = torch.func.stack_module_state([*networks])
+        self._seed_of_network = [network.seed for network in networks]
+        self.keep_only(torch.as_tensor(origins, device=next(iter(self.tensors.values())).device))
 
     @property
     def tensors(self) -> Tensors:
@@ -64,34 +51,30 @@ class Stack:
             inputs: the inputs [rows, …]. In training mode, if there are several seeds, the inputs [seeds, rows, …] of
                 each seed.
         """
-        with nullcontext() if self._by_seed else self.network.masks():
-            features = self._encode(inputs)
-            if self._heads_are_linear and features.dim() == 3:
-                return self._linear_heads(features)
-            return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
+        features = self._encode(inputs)
+        if self._heads_are_linear and features.dim() == 3:
+            return self._linear_heads(features)
+        return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
 
     def seed_masks(self) -> list[torch.Generator]:
-        """Seeds all random number generators of the next training step in advance.
+        """Seeds the generators of all dropout masks of the next training step in advance, and returns them."""
+        parts = dict.fromkeys(("encoder", *self.network.tasks))
+        return [generator for part in parts for generator in self._mask_generators(part)]
 
-        Returns the generators besides the global one.
+    def _mask_generators(self, part: str) -> list[torch.Generator]:
+        """Returns the generator of each seed, seeded for a part of the network and its step, if it draws any masks.
+
+        A generator is seeded exactly as `Network.reseed_part` seeds the global one, so it draws the same masks.
         """
-        if self._by_seed:
-            for part in ("encoder", *self.network.tasks):
-                if (step := self.network.mask_step(part)) is not None:
-                    self._generators.at(part, step)
-            return self._generators.all()
-        self.network.reseed_part("encoder")
-        return []
-
-    @property
-    def can_seed_in_advance(self) -> bool:
-        """Whether `seed_masks` suffices: with a single seed, heads reseed the generator that the encoder has used."""
-        return self._by_seed or not any(self.network.random_parts[task] for task in self.network.tasks)
-
-    @property
-    def _by_seed(self) -> bool:
-        """Whether rows and random numbers depend on the seed. In evaluation mode, all networks have the same rows."""
-        return len(self.seeds) > 1 and self.network.training
+        step = self.network.mask_step(part)
+        if step is None:
+            return []
+        if part not in self._generators:
+            self._generators[part] = [torch.Generator(self._seed_indices.device) for _ in self.seeds]
+        if not is_capturing():  # otherwise, they were seeded in advance
+            for seed, generator in zip(self.seeds, self._generators[part], strict=True):
+                generator.manual_seed(derive_seed(seed, "masks", part, step))
+        return self._generators[part]
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
@@ -127,17 +110,16 @@ class Stack:
             shared_inputs: whether networks with the same seed have the same inputs, so that the inputs are [seeds, …],
                 or […] if rows do not depend on the seed.
         """
-        if not self._by_seed:
-            self.network.reseed_part(part)
-            return _call_each(module, tensors, inputs, None if shared_inputs else 0, len(self._seed_of_network))
-        step = self.network.mask_step(part)
-        generators = [] if step is None else self._generators.at(part, step)
+        generators, shared_dim = self._mask_generators(part), None if shared_inputs else 0
+        if len(self.seeds) == 1 or not self.network.training:  # all networks have the same rows and masks
+            with SharedMasks(generators) if generators else nullcontext():
+                return _call_each(module, tensors, inputs, shared_dim, len(self._seed_of_network))
         per_seed = len(self._seed_of_network) // len(self.seeds)
         grouped = {name: self._group_by_seed(tensor) for name, tensor in tensors.items()}
 
         def call_seed(own: Tensors, rows: Tensor, seed_index: Tensor) -> Tensor:
             with SharedMasks(generators, seed_index):
-                return _call_each(module, own, rows, None if shared_inputs else 0, per_seed)
+                return _call_each(module, own, rows, shared_dim, per_seed)
 
         rows = inputs if shared_inputs else self._group_by_seed(inputs)
         each_seed = torch.vmap(call_seed, in_dims=(0 if tensors else None, 0, 0), randomness="same")
@@ -162,15 +144,17 @@ class Stack:
 
     def keep_only(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
         """Drops all networks except these. Returns a mapping from the old parameters to the new ones."""
-        with torch.no_grad():
-            kept = {
-                name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
-                for name, parameter in self.parameters.items()
-            }
-            self.buffers = {name: buffer.index_select(0, networks) for name, buffer in self.buffers.items()}
+        kept = {
+            name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
+            for name, parameter in self.parameters.items()
+        }
         moved = {self.parameters[name]: kept[name] for name in kept}
         self.parameters = kept
-        self._set_seeds([self._seed_of_network[index] for index in networks.tolist()])
+        self.buffers = {name: buffer.index_select(0, networks) for name, buffer in self.buffers.items()}
+        self._seed_of_network = [self._seed_of_network[index] for index in networks.tolist()]
+        self.seeds = list(dict.fromkeys(self._seed_of_network))
+        self._seed_indices = torch.arange(len(self.seeds), device=networks.device)
+        self._generators: dict[str, list[torch.Generator]] = {}
         return moved
 
     @torch.no_grad()
@@ -204,12 +188,6 @@ class Stack:
         if tasks[int(index)] not in wanted:
             return None
         return f"heads.{sum(task in wanted for task in tasks[: int(index)])}.{rest}"
-
-
-def _stack_copies(tensors: Sequence[Tensor], origins: Tensor) -> Tensor:
-    if len(tensors) == 1:
-        return tensors[0].detach().expand(len(origins), *tensors[0].shape).clone()
-    return torch.stack([tensor.detach() for tensor in tensors]).index_select(0, origins.to(tensors[0].device))
 
 
 def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None, copies: int) -> Tensor:
