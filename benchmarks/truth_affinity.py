@@ -4,7 +4,7 @@ Estimators that use the same kind of step share one training: `AffinityMeter` re
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tagalong.learn import Job, Problem, Training
-from tagalong.learn.losses import Labels
+from tagalong.learn.losses import LabeledBatch
 from tagalong.learn.module_step import ModuleStep
 
 COSINES = ("cosine", "centered_cosine")  # independent of the kind of step
@@ -64,37 +64,37 @@ class _JointGains:
         self.step, self.every, self.gains = step, every, []
         self.minimize, step.minimize = step.minimize, self.measure_and_minimize
 
-    def measure_and_minimize(self, inputs: Tensor, labels: Sequence[Labels]) -> float:
+    def measure_and_minimize(self, batch: LabeledBatch) -> Tensor:
         if self.step.steps % self.every == 0:
-            self.gains.append(self._measure_gains(inputs, labels))
-        return self.minimize(inputs, labels)
+            self.gains.append(self._measure_gains(batch))
+        return self.minimize(batch)
 
-    def _measure_gains(self, inputs: Tensor, labels: Sequence[Labels]) -> np.ndarray:
+    def _measure_gains(self, batch: LabeledBatch) -> np.ndarray:
         """Returns 1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
         n = len(self.step.tasks)
-        alone = [self._losses_after_step(inputs, labels, (j,))[j] for j in range(n)]
+        alone = [self._losses_after_step(batch, (j,))[j] for j in range(n)]
         gain = np.full((n, n), np.nan)
         for j in range(n):
             for i in range(j):
-                both = self._losses_after_step(inputs, labels, (i, j))
+                both = self._losses_after_step(batch, (i, j))
                 gain[i, j], gain[j, i] = 1 - both[j] / alone[j], 1 - both[i] / alone[i]
         return gain
 
-    def _losses_after_step(self, inputs: Tensor, labels: Sequence[Labels], places: tuple[int, ...]) -> list[float]:
+    def _losses_after_step(self, batch: LabeledBatch, places: tuple[int, ...]) -> list[float]:
         """Returns validation losses after one optimizer step on some tasks; then restores the state."""
         step, network, optimizer = self.step, self.step.network, self.step.optimizer
         saved = copy.deepcopy(network.state_dict()), copy.deepcopy(optimizer.state_dict())
-        losses = step.task_losses(inputs, labels)
+        losses, _ = step.task_losses(batch)
         optimizer.zero_grad()
-        sum(losses[step.tasks[task].name] for task in places).backward()
+        losses[list(places)].sum().backward()
         optimizer.step()
         network.eval()
         with torch.no_grad():
-            after = step.task_losses(*step.val.batch(torch.arange(len(step.problem.val))))
+            after, _ = step.task_losses(step.val.batch(torch.arange(len(step.problem.val))))
         network.train()
         network.load_state_dict(saved[0])
         optimizer.load_state_dict(saved[1])
-        return [float(after[task.name]) for task in step.tasks]
+        return after.tolist()
 
 
 def measure_joint(problem: Problem, seed: int, every: int) -> Measurements:

@@ -15,11 +15,9 @@ from tagalong.errors import InvalidInput
 from tagalong.files import (
     ABANDONED_SECONDS,
     DocumentError,
-    add_checksum,
     open_atomic,
     pack_arrays,
     read_document,
-    remove_checksum,
     report_damage,
     unpack_arrays,
     write_atomic,
@@ -150,12 +148,3 @@ def test_archives_hold_plain_arrays_only() -> None:
         unpack_arrays(packed, ["d"])
     with pytest.raises(ValueError, match="pickle"):
         unpack_arrays(pack_arrays({"a": np.array([{}])}))
-
-
-@pytest.mark.parametrize("position", [0, 20, -1])
-def test_checked_content_with_a_changed_byte_is_rejected(position: int) -> None:
-    checked = bytearray(add_checksum(b"weights and more"))
-    assert remove_checksum(bytes(checked)) == b"weights and more"
-    checked[position] ^= 1
-    with pytest.raises(ValueError, match="the checksum does not match"):
-        remove_checksum(bytes(checked))

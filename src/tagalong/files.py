@@ -1,4 +1,4 @@
-"""File helpers: atomic writes, versioned JSON documents, checksums of saved weights and npz archives."""
+"""File helpers: atomic writes, versioned JSON documents and npz archives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
-CHECKSUM_PREFIX = b"tagalong-sha256:"
 MAX_REASON = 500  # characters of an error that a message repeats
 # Errors that reading a damaged file may raise.
 READ_ERRORS = (
@@ -273,35 +272,6 @@ def _reject_constant(name: str) -> NoReturn:
 def checksum(content: bytes) -> str:
     """Returns the SHA-256 checksum of the given bytes as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
-
-
-def add_checksum(content: bytes) -> bytes:
-    """Returns the content preceded by its checksum, so that `remove_checksum` can detect damage.
-
-    Example:
-        >>> remove_checksum(add_checksum(b"weights"))
-        b'weights'
-        >>> remove_checksum(add_checksum(b"weights").replace(b"w", b"x"))
-        Traceback (most recent call last):
-        ValueError: the checksum does not match
-    """
-    return CHECKSUM_PREFIX + hashlib.sha256(content).digest() + content
-
-
-def remove_checksum(checked: bytes) -> bytes:
-    """Returns content without the checksum that `add_checksum` put before it.
-
-    Raises:
-        ValueError: If the content does not match the checksum.
-    """
-    start = len(CHECKSUM_PREFIX) + hashlib.sha256().digest_size
-    content = checked[start:]
-    if (
-        checked[: len(CHECKSUM_PREFIX)] != CHECKSUM_PREFIX
-        or checked[len(CHECKSUM_PREFIX) : start] != hashlib.sha256(content).digest()
-    ):
-        raise ValueError("the checksum does not match")
-    return content
 
 
 def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,10 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
         wanted = location if location == "cpu" else str(device)
         return torch.serialization.default_restore_location(storage, wanted)
 
+    content = io.BytesIO(path.read_bytes())
     try:
-        state: dict[str, Any] = torch.load(path, map_location=restore_location, weights_only=True)
+        state: dict[str, Any] = torch.load(content, map_location=restore_location, weights_only=True)
         saved = state["of"]
-    except OSError:
-        raise
     except Exception as error:  # torch may raise anything for a file that is not its own
         damage_logger.warning("could not use %s (%s); training from scratch", path, str(error).partition("\n")[0])
         return None

@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .classical import FEWEST_LABELS, FittedHead, FittedHeads, Labelled, TreesHead
 from .job import Job
 from .network import build_network
 from .problem import Problem
-from .recipe import LossWindows
 from .rows import require_in_memory
 from .scoring import scores_on
 
@@ -24,8 +22,6 @@ from .scoring import scores_on
 class FittedStep:
     """Fits the heads of one network in a single step, see `Step`."""
 
-    windows: LossWindows | None = None
-    meter: AffinityMeter | None = None
     is_resumable = False
 
     def __init__(self, problem: Problem, job: Job) -> None:
@@ -33,6 +29,9 @@ class FittedStep:
         self.tasks = [problem.task(name) for name in job.tasks]
         self.trains = np.ones((1, len(self.tasks)), dtype=bool)
         self.network = build_network(problem, job.tasks, job.seed)
+
+    def rates(self, epoch: int) -> NDArray[np.float64]:
+        return np.array([self.problem.recipe.rate(epoch)])
 
     def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
         heads = self.problem.head
@@ -68,6 +67,9 @@ class FittedStep:
 
     def count_parameters(self) -> list[int]:
         return [sum(buffer.numel() for buffer in self.network.buffers())]
+
+    def affinity(self) -> None:
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "network": self.network.state_dict()}
