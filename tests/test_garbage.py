@@ -25,7 +25,6 @@ RUN = f"run table.csv --targets p,q,r {QUICK} --out run"
 ARRAY_RUN = f"run table.csv --targets p,q,r --features-file rows.npy {QUICK} --out arrays"
 COMMANDS = {
     "group scores.csv --budget 2 --compare groups.json --cost costs.csv": ("scores.csv", "groups.json", "costs.csv"),
-    "group scores.json --budget 2": ("scores.json",),
     "group long.json --budget 2": ("long.json",),
     "plan long.json --budgets 2 --out new.csv": ("long.json",),
     "verdict plan.csv --json": ("plan.csv",),
@@ -78,7 +77,6 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         affinity = Affinity.from_history(draw.normal(size=(30, 3, 3)), TASKS)
         affinity.save("long.json")
         affinity.to_csv("scores.csv")
-        Path("scores.json").write_text(json.dumps({"tasks": TASKS, "matrix": affinity.mean.tolist()}))
         Path("costs.csv").write_text("group,cost\np,1\nq,1\nr,1\np+q,1\np+r,1\nq+r,1\np+q+r,1\n")
         assert main(["group", "scores.csv", "--budget", "2", "--out", "groups.json"]) == 0
         assert main(["plan", "long.json", "--budgets", "2", "--seeds", "1", "--out", "plan.csv"]) == 0

@@ -46,8 +46,6 @@ def grouping_of(tagalong: Terminal, *arguments: str) -> Grouping:
         ("semicolons.csv", SQUARE.replace(",", ";")),
         ("marked.csv", "\ufeff" + SQUARE.replace("\n", "\r\n")),
         ("plain.csv", SQUARE.replace("source", "")),
-        ("matrix.json", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
-        ("lying.csv", json.dumps({"tasks": NAMES, "matrix": MATRIX.tolist()})),
         ("lying.json", SQUARE),
     ],
 )
@@ -57,20 +55,12 @@ def test_the_same_table_in_other_formats_gives_the_same_groups(tagalong: Termina
 
 def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Terminal) -> None:
     text = Affinity.from_matrix(MATRIX.T, NAMES).to_csv().replace("source", "")
-    matrix = json.dumps({"tasks": NAMES, "matrix": MATRIX.T.tolist()})
-    for name in (write("t.csv", text), write("t.json", matrix)):
-        assert grouping_of(tagalong, name, "--budget", "2", "--axis", "target") == select_groups(AFFINITY, 2)
+    found = grouping_of(tagalong, write("t.csv", text), "--budget", "2", "--axis", "target")
+    assert found == select_groups(AFFINITY, 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("wide.csv", RESULTS),
-        ("wide.tsv", RESULTS.replace(",", "\t").replace("+", ",")),
-    ],
-)
-def test_results_of_groups_are_recognized(tagalong: Terminal, name: str, text: str) -> None:
-    assert grouping_of(tagalong, write(name, text), "--budget", "2") == select_groups(TABLE, 2)
+def test_results_of_groups_are_recognized(tagalong: Terminal) -> None:
+    assert grouping_of(tagalong, write("wide.csv", RESULTS), "--budget", "2") == select_groups(TABLE, 2)
 
 
 def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
@@ -86,7 +76,7 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "costs"),
     [
-        ("costs.csv", "group,cost\na+b,1\nb + c,2\nc;a,1.5\n", {"ab": 1.0, "bc": 2.0, "ac": 1.5}),
+        ("costs.csv", "group,cost\na+b,1\nb + c,2\nc+a,1.5\n", {"ab": 1.0, "bc": 2.0, "ac": 1.5}),
         ("sizes.csv", "group,cost\n2,1\n3,5\n", {"ab": 1.0, "bc": 1.0, "ac": 1.0, "abc": 5.0}),
     ],
 )
@@ -155,8 +145,7 @@ def test_one_budget_shows_networks_and_tasks(tagalong: Terminal) -> None:
     for row in ("1 age, weight 0.9", "2 ill, smoker 1.1", "age 1 0.4 0.1", "ill 2 0.6 -0.05"):
         assert row.split() in rows, row
     quiet = tagalong("group", "a.csv", "--budget", "2", "--quiet", "--out", "best.json").out
-    assert len(quiet.splitlines()) == 4
-    assert "the budget allows 3 networks" in tagalong("group", "a.csv", "--budget", "3").out
+    assert [line.split()[0] for line in quiet.splitlines() if line] == ["2", "network", "1", "2"]
     tied = tagalong("group", write("t.csv", ",a,b,c\na,0,2,1\nb,1,0,1\nc,1,2,0\n"), "--budget", "2", "--max-size", "2")
     assert "equally good" in tied.out
 
@@ -164,9 +153,9 @@ def test_one_budget_shows_networks_and_tasks(tagalong: Terminal) -> None:
 def test_several_budgets_come_in_one_table_with_costs(tagalong: Terminal) -> None:
     result = tagalong("group", write("a.csv", SQUARE), "--budgets", "all")
     assert result.out == tagalong("group", "a.csv").out
-    rows = re.findall(r"^ +(\d) +(\d) +(\S+) +(\+\S+)?  proven", result.out, re.MULTILINE)
-    assert rows == [("1", "1", "0.8", ""), ("2", "2", "2", "+1.2"), ("3", "2", "2", "+0"), ("4", "2", "2", "+0")]
-    assert result.out.rstrip().endswith("after 2")
+    rows = re.findall(r"^ +(\d) +(\S+) +(\+\S+)?  optimal", result.out, re.MULTILINE)
+    assert rows == [("1", "0.8", ""), ("2", "2", "+1.2"), ("3", "2", "+0"), ("4", "2", "+0")]
+    assert result.out.rstrip().endswith("2 networks are enough")
     document = json.loads(tagalong("group", "a.csv", "--budgets", "2,3-4", "--cost", "0.5+0.25", "--json").out)
     assert [grouping["budget"] for grouping in document["groupings"]] == [2, 3, 4]
     assert [group["cost"] for group in document["groupings"][0]["groups"]] == [1, 1]
@@ -178,9 +167,7 @@ def test_a_history_shows_how_stable_the_groups_are(tagalong: Terminal) -> None:
     affinity.save("affinity.json")
     out = tagalong("group", "affinity.json", "--budget", "2", "--resamples", "50").out
     assert str(select_groups(affinity, 2, resamples=50).resampled) in out
-    several = tagalong("group", "affinity.json").out
-    assert "stable" in several
-    assert "±" in several
+    assert "100 resamples" in tagalong("group", "affinity.json").out
 
 
 def test_explanations_are_given_on_request(tagalong: Terminal) -> None:
@@ -225,7 +212,7 @@ def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, te
         "per_task": {task: score - mine.per_task[task] for task, score in best.per_task.items()},
         "spent": {"mine": 2, "best": 2},
     }
-    assert ["weight", "0.3", "0.5", "0.2"] in [line.split() for line in tagalong(*typed).out.splitlines()]
+    assert ["weight", "1", "0.5", "0.1", "0.3"] in [line.split() for line in tagalong(*typed).out.splitlines()]
     tagalong("group", "a.csv", "--budget", "2", "--out", "best.json")
     again = json.loads(tagalong("group", "a.csv", "--budget", "2", "--compare", "best.json", "--json").out)
     assert again["comparison"]["loss"] == 0

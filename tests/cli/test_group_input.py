@@ -83,17 +83,9 @@ def test_results_are_checked(tagalong: Terminal, text: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("document", "named"),
     [
-        ({}, "{tasks, matrix}"),
-        ([], "{tasks, matrix}"),
-        ({"tasks": ["a"]}, "{tasks, matrix}"),
-        ([1, 2], "{tasks, matrix}"),
-        ({"matrix": [[1, 2], [3]]}, "matrix"),
-        ({"matrix": [[1, "x"], [3, 4]]}, "matrix"),
-        ({"matrix": [[1, None], [None, 4]]}, "'0' on '1'"),
-        ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
-        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "tasks"),
-        ({"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"}, "--axis source"),
-        ({"format": "tagalong-affinity"}, "file.json"),
+        ({}, "format"),
+        ([], "format"),
+        ({"format": "tagalong-affinity"}, "version"),
     ],
 )
 def test_documents_are_checked(tagalong: Terminal, document: object, named: str) -> None:
@@ -101,7 +93,7 @@ def test_documents_are_checked(tagalong: Terminal, document: object, named: str)
     assert named in tagalong.error_of("group", "file.json", "--budget", "1")
 
 
-@pytest.mark.parametrize("text", ["{", '{"matrix": [[Infinity]]}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
 def test_json_must_be_json(tagalong: Terminal, text: str) -> None:
     Path("file.json").write_text(text)
     assert "file.json" in tagalong.error_of("group", "file.json", "--budget", "1")

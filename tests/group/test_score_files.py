@@ -56,11 +56,7 @@ def test_a_task_may_be_called_group(tmp_path: Path) -> None:
     ("cell", "names"),
     [
         ("a+b", {"a", "b"}),
-        ('" b , a "', {"a", "b"}),
-        ("{a; b}", {"a", "b"}),
-        ("\"['a', 'b']\"", {"a", "b"}),
-        ("a|b", {"a", "b"}),
-        ('"x+y,a"', {"x+y", "a"}),
+        (" b + a ", {"a", "b"}),
         ("a+c", None),
         ("a+a", None),
         ("", None),
@@ -91,14 +87,3 @@ def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
     assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
     with pytest.raises(TableError, match="joined by"):
         read_costs(path, ["a"])
-
-
-def test_a_number_beyond_floating_point_is_rejected(tmp_path: Path) -> None:
-    file, number = tmp_path / "scores.json", f"1{'0' * 400}"
-    for text in (
-        f'{{"tasks": ["a", "b"], "matrix": [[0, {number}], [1, 0]]}}',
-        f'{{"a": {{"b": {number}}}, "b": {{}}}}',
-    ):
-        file.write_text(text)
-        with pytest.raises(TableError, match=r"scores\.json"):
-            read_table(file)

@@ -222,6 +222,15 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
     return weights or None
 
 
+def parse_explained(names: Sequence[str], tasks: Sequence[str]) -> Sequence[str]:
+    """Checks the names of tasks to explain; "all" stands for every task."""
+    unknown = [repr(name) for name in names if name not in (*tasks, "all")]
+    if unknown:
+        expected = f"must be one of {', '.join(map(repr, tasks))}, or 'all'"
+        raise InvalidInput("explain", expected, ", ".join(unknown))
+    return tasks if "all" in names else names
+
+
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     """Parses the values of a repeatable link option, one link per value."""
     links = [tuple(parse_names(text)) for text in texts]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ from tagalong.rendering import TextTable
 from . import arguments
 from . import group_options as options
 from .messages import InterruptRequest, name_arguments, print_error
-from .terminal import print_line, print_table, print_text, printable, screen, spinner
+from .terminal import print_line, print_table, print_text, screen, spinner
 
 if TYPE_CHECKING:
-    from tagalong.group import Group, Grouping, GroupingsByBudget, ScoreTable
+    from tagalong.group import Grouping, GroupingsByBudget, ScoreTable
 
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
@@ -66,7 +66,6 @@ def group(
       column**
     - an affinity saved by tagalong
     - a table of results with a `group` column (e.g. `age+ill`), one column per task, and an optional `cost` column
-    - a square table as JSON: `{tasks, matrix}`
 
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
@@ -75,51 +74,42 @@ def group(
         `tagalong group affinity.csv --budget 3`: at most three networks
         `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
     """
-    from tagalong.group import read_table, score_grouping  # imports scipy, which would slow down `--help`
+    from tagalong.group import GroupingsByBudget, read_table, score_grouping  # imports scipy, which is slow
 
     # Reject conflicting options before reading any file.
-    is_single = budget is not None or compare is not None or max_total_cost is not None
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
-    if (compare is not None and budgets is not None) or (explain and not is_single):
+    is_single = budgets is None and (budget or compare or max_total_cost) is not None
+    if (compare or explain) and not is_single:
         raise InvalidInput("`compare` and `explain`", "require a single grouping", hint="pass `budget`")
     if out is not None and out.suffix.lower() != ".json":
         raise InvalidInput("out", "must end in .json", repr(str(out)))
 
+    # The scores, and what tasks and networks count.
     arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
-    table = read_table(file, axis.value)
-    costs = arguments.parse_cost(cost, table.tasks)
-    table = _restrict(table, arguments.parse_names(tasks), average and average.value)
-    rules: dict[str, Any] = {
+    table = _restrict(read_table(file, axis.value), arguments.parse_names(tasks), average and average.value)
+    explained = arguments.parse_explained(explain or [], table.tasks)
+    counting: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
-        "cost": costs,
+        "cost": arguments.parse_cost(cost, table.tasks),
         "weights": arguments.parse_weights(weights or []),
     }
     if complete is not None and table.kind in ("results", "candidates"):
-        rules["complete"] = "pairs"
+        counting["complete"] = "pairs"
     elif complete is not None and allow_single is None:
         # In a square table, larger groups have the mean over their pairs in any case.
-        rules["allow_single"] = bool(np.isfinite(np.diag(table.scores.mean)).any())
-    has_noise = table.kind in ("affinity", "square") and (table.scores.has_errors or np.isnan(table.scores.mean).any())
-    if resamples and not has_noise:
-        raise InvalidInput("resamples", "requires standard errors or unmeasured pairs", str(table))
-    unknown = [repr(name) for name in explain or [] if name not in (*table.tasks, "all")]
-    if unknown:
-        expected = f"must be one of {', '.join(map(repr, table.tasks))}, or 'all'"
-        raise InvalidInput("explain", expected, ", ".join(unknown))
+        counting["allow_single"] = bool(np.isfinite(np.diag(table.scores.mean)).any())
 
     # Without a budget, the best grouping may have as many networks or the same total cost as the user's own.
     own = None
     if compare is not None:
         with name_arguments(groups=str(compare)):
-            own = score_grouping(table.scores, _read_groups(compare), **rules)
+            own = score_grouping(table.scores, _read_groups(compare), **counting)
         budget = budget or min(len(own.groups), len(table.tasks))
-        if max_total_cost is None and any(network.cost != 1 for network in own.groups):
-            max_total_cost = _total_cost(own)
-    if max_total_cost is not None and budgets is None:
-        budget = budget or len(table.tasks)
-    selection = rules | {
+        if max_total_cost is None and own.cost != len(own.groups):
+            max_total_cost = own.cost
+    constraints = {
         "place_unmeasured": place_unmeasured,
         "max_size": max_size,
         "max_cost": max_cost,
@@ -131,17 +121,32 @@ def group(
         "seed": seed,
         "resamples": resamples,
     }
-    several = None if budgets is None else arguments.parse_budgets(budgets, len(table.tasks))
+    networks: int | list[int] | None = budget
+    if budgets is not None:
+        networks = arguments.parse_budgets(budgets, len(table.tasks))
+    elif max_total_cost is not None:
+        networks = budget or len(table.tasks)
     with name_arguments(scores=str(file)):
-        chosen, interrupted = _select(table, several if budget is None else budget, selection, quiet or json)
+        chosen, interrupted = _select(table, networks, counting | constraints, quiet or json)
 
-    answer = _Answer(file, table, chosen, own, cost is not None or table.kind == "candidates", interrupted)
-    if out is not None:
-        _save(answer, out)
+    # The answer.
+    if isinstance(chosen, GroupingsByBudget):
+        documents = [grouping.to_document() for grouping in chosen.values()]
+        if out is not None:
+            write_document(out, "tagalong-grouping-list", 1, {"caution": CAUTION, "groupings": documents})
+    elif out is not None:
+        write_atomic(out, chosen.to_json() + "\n")
     if json:
-        print(dumps(answer.to_document(explain or []), indent=1, allow_nan=False))
+        document = _document(chosen, own, explained)
+        document |= {"caution": CAUTION, "interrupted": interrupted}
+        document["input"] = {"file": str(file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
+        print(dumps(document, indent=1, allow_nan=False))
         return
-    _show(answer, explain or [], quiet)
+    if not quiet:
+        print_text(f"{file}: {table}")
+    if interrupted:
+        print_text("interrupted: showing the best grouping found so far")
+    _show(chosen, own, explained, quiet)
     if out is not None and not quiet:
         print_text(f"saved to {out}")
 
@@ -201,176 +206,69 @@ def _read_groups(path: Path) -> list[Any]:
     return groups
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The chosen grouping, or one for each number of networks, and what it is based on."""
-
-    file: Path
-    table: ScoreTable
-    chosen: Grouping | GroupingsByBudget
-    own: Grouping | None
-    has_costs: bool
-    interrupted: bool
-
-    def to_document(self, explain: Sequence[str]) -> dict[str, Any]:
-        """Returns the grouping, as in `Grouping.to_json`, or a list of groupings, and the input."""
-        table, chosen = self.table, self.chosen
-        if isinstance(chosen, Mapping):
-            document: dict[str, Any] = {"groupings": list(map(_grouping_document, chosen.values()))}
-            document |= {"gains": dict(chosen.gains), "errors": dict(chosen.errors), "enough": chosen.enough}
-        else:
-            document = _grouping_document(chosen)
-            if explain:
-                document["explanations"] = {task: chosen.explain(task) for task in self.names_in(explain, chosen)}
-            if self.own is not None:
-                loss, per_task = _losses(self.own, chosen)
-                spent = {"mine": _total_cost(self.own), "best": _total_cost(chosen)}
-                mine = self.own.to_document()
-                document["comparison"] = {"mine": mine, "loss": loss, "per_task": per_task, "spent": spent}
-        document["caution"] = CAUTION
-        document["input"] = {"file": str(self.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
-        document["interrupted"] = self.interrupted
-        return document
-
-    def names_in(self, explain: Sequence[str], grouping: Grouping) -> Sequence[str]:
-        return [task for task in self.table.tasks if task in grouping.per_task] if "all" in explain else explain
-
-
-def _grouping_document(grouping: Grouping) -> dict[str, Any]:
-    """Returns the grouping with derived values that are useful in scripts."""
-    document = grouping.to_document()
-    document["gap"] = grouping.gap if grouping.gap < float("inf") else None
-    document["cost"] = _total_cost(grouping)
-    if grouping.resampled is not None:
-        document["resampled"]["unsettled"] = list(grouping.resampled.unsettled)
+def _document(chosen: Grouping | GroupingsByBudget, own: Grouping | None, explained: Sequence[str]) -> dict[str, Any]:
+    """Returns the grouping, as in `Grouping.to_json`, or a list of groupings."""
+    if isinstance(chosen, dict):
+        documents = [_document(grouping, None, []) for grouping in chosen.values()]
+        gains = {"gains": dict(chosen.gains), "errors": dict(chosen.errors), "enough": chosen.enough}
+        return {"groupings": documents} | gains
+    document = chosen.to_document()
+    document["gap"] = chosen.gap if chosen.gap < float("inf") else None
+    document["cost"] = chosen.cost
+    if chosen.resampled is not None:
+        document["resampled"]["unsettled"] = list(chosen.resampled.unsettled)
+    if explained:
+        document["explanations"] = {task: chosen.explain(task) for task in explained if task in chosen.per_task}
+    if own is not None:
+        sign = 1 if chosen.objective == "max" else -1
+        document["comparison"] = {
+            "mine": own.to_document(),
+            "loss": sign * (chosen.value - own.value),
+            "per_task": {task: sign * (score - own.per_task[task]) for task, score in chosen.per_task.items()},
+            "spent": {"mine": own.cost, "best": chosen.cost},
+        }
     return document
 
 
-def _save(answer: _Answer, path: Path) -> None:
-    chosen = answer.chosen
-    if isinstance(chosen, Mapping):
-        documents = [grouping.to_document() for grouping in chosen.values()]
-        content = {"caution": CAUTION, "groupings": documents}
-        write_document(path, "tagalong-grouping-list", 1, content)
-    else:
-        write_atomic(path, chosen.to_json() + "\n")
-
-
-def _losses(own: Grouping, best: Grouping) -> tuple[float, dict[str, float]]:
-    """Returns how much worse the user's own grouping is in total, and for each task without its weight."""
-    sign = 1 if best.objective == "max" else -1
-    per_task = {task: sign * (score - own.per_task[task]) for task, score in best.per_task.items()}
-    return sign * (best.value - own.value), per_task
-
-
-def _total_cost(grouping: Grouping) -> float:
-    return sum(group.cost for group in grouping.groups)
-
-
-def _show(answer: _Answer, explain: Sequence[str], quiet: bool) -> None:
+def _show(chosen: Grouping | GroupingsByBudget, own: Grouping | None, explained: Sequence[str], quiet: bool) -> None:
     """Prints the result to the terminal."""
-    console, chosen, own = screen(), answer.chosen, answer.own
-
-    def show(*content: str | TextTable) -> None:
-        if content and not quiet:
-            console.print()
-        for part in content:
-            if isinstance(part, TextTable):
-                print_table(console, part)
-            else:
-                print_line(console, part)
-
-    if not quiet:
-        print_line(console, f"{answer.file}: {answer.table}")
-    if answer.interrupted:
-        print_line(console, "interrupted: showing the best grouping found so far")
-    if isinstance(chosen, Mapping):
-        show(_budget_table(chosen, answer.has_costs))
-        if chosen.enough < max(chosen):
-            show(f"further networks stop paying after {chosen.enough}")
-        return
-
-    placed = [task for task in answer.table.tasks if task in chosen.per_task]
-    show(chosen.summary)
-    show(_network_table(chosen, answer.has_costs))
-    if not quiet:
-        if len(chosen.tasks) > MAX_TASK_ROWS:
-            show(f"use --json to see the scores of all {len(chosen.tasks)} tasks")
-        else:
-            show(_task_table(chosen, placed))
-        if not answer.has_costs and chosen.status == "optimal" and len(chosen.groups) < chosen.budget:
-            show(f"the budget allows {chosen.budget} networks, but more would not improve the total")
-        show(*chosen.remarks)
-    show(*(chosen.explain(task) for task in answer.names_in(explain, chosen)))
-    if own is not None:
-        totals = f"yours: total {own.value:.6g}, cost {_total_cost(own):g}"
-        show(f"{totals}; best: total {chosen.value:.6g}, cost {_total_cost(chosen):g}")
+    parts: list[str | TextTable] = [chosen.table(), chosen.summary]
+    if not isinstance(chosen, dict):
+        parts = [chosen.summary, chosen.table()]
         if not quiet:
-            show(_network_table(own, answer.has_costs))
-            show(_comparison_table(own, chosen, placed))
+            if len(chosen.tasks) > MAX_TASK_ROWS:
+                parts.append(f"use --json to see the scores of all {len(chosen.tasks)} tasks")
+            else:
+                parts.append(_task_table(chosen, own))
+            parts += chosen.remarks
+        parts += [chosen.explain(task) for task in explained if task in chosen.per_task]
+        if own is not None:
+            totals = f"yours: total {own.value:.6g}, cost {own.cost:g}"
+            parts += [f"{totals}; best: total {chosen.value:.6g}, cost {chosen.cost:g}", own.table()]
+
+    console = screen()
+    for part in parts:
+        if isinstance(part, TextTable):
+            print_table(console, part)
+            console.print()
+        else:
+            print_line(console, part)
 
 
-def _budget_table(groupings: GroupingsByBudget, has_costs: bool) -> TextTable:
-    """Returns a table with one row per number of networks."""
-    numbers = ("budget", "networks", "cost", "total", "gain", "stable")
-    resampled = any(grouping.resampled for grouping in groupings.values())
-    columns = ["budget", "networks", *["cost"] * has_costs, "total", "gain", "proof", *["stable"] * resampled]
-    text_table = TextTable(*columns, "{served} + helpers", numbers=numbers)
-    for budget, grouping in groupings.items():
-        gain = f"{groupings.gains[budget]:+.4g}" if budget in groupings.gains else ""
-        if budget in groupings.errors:
-            gain += f" ± {groupings.errors[budget]:.2g}"
-        row = [str(budget), str(len(grouping.groups)), *[f"{_total_cost(grouping):g}"] * has_costs]
-        row += [f"{grouping.value:.6g}", gain]
-        row.append("proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}")
-        if resampled:
-            row.append("-" if grouping.stability is None else f"{grouping.stability:.0%}")
-        text_table.add_row(*row, "\n".join(_format_group(group) for group in grouping.groups))
-    return text_table
-
-
-def _network_table(grouping: Grouping, has_costs: bool) -> TextTable:
-    """Returns a table with one row per network."""
-    helped = any(group.helpers for group in grouping.groups)
-    columns = ["network", "serves", *["helped by"] * helped, "score", *["cost"] * has_costs]
-    text_table = TextTable(*columns, numbers=("network", "score", "cost"))
-    for number, group in enumerate(grouping.groups, 1):
-        score = sum(grouping.per_task[task] for task in sorted(group.serves))
-        row = [str(number), _join_names(group.serves), *[_join_names(group.helpers)] * helped, f"{score:.6g}"]
-        text_table.add_row(*row, *[f"{group.cost:g}"] * has_costs)
-    return text_table
-
-
-def _task_table(grouping: Grouping, tasks: Sequence[str]) -> TextTable:
-    """Returns a table with each task's score in its network and in the best other one."""
+def _task_table(grouping: Grouping, own: Grouping | None) -> TextTable:
+    """Returns a table with each task's score in its network, in the best other one, and in the user's own grouping."""
     resampled = grouping.resampled
     same = {} if resampled is None else dict(zip(resampled.tasks, resampled.same, strict=True))
-    columns = ["task", "network", "score", "elsewhere", *["settled"] * bool(same)]
-    text_table = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
-    for task in tasks:
+    columns = ["task", "network", "score", "elsewhere", *["yours"] * bool(own), *["settled"] * bool(same)]
+    table = TextTable(*columns, numbers=columns[1:], names=("task",))
+    for task in grouping.tasks:
         network = grouping.served_by(task)
-        others = [option for option in grouping.options.get(task, ()) if option.trains != network.trains]
-        row = [printable(task), str(grouping.groups.index(network) + 1), f"{grouping.per_task[task]:.4g}"]
-        row.append(f"{others[0].score:.4g}" if others else "-")
+        others = [option.score for option in grouping.options.get(task, ()) if option.trains != network.trains]
+        row = [task, str(grouping.groups.index(network) + 1), f"{grouping.per_task[task]:.4g}"]
+        row.append(f"{others[0]:.4g}" if others else "-")
+        if own is not None:
+            row.append(f"{own.per_task[task]:.4g}")
         if same:
             row.append(f"{same[task]:.0%}")
-        text_table.add_row(*row)
-    return text_table
-
-
-def _comparison_table(own: Grouping, best: Grouping, tasks: Sequence[str]) -> TextTable:
-    text_table = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
-    _, losses = _losses(own, best)
-    for task in tasks:
-        scores = own.per_task[task], best.per_task[task], losses[task]
-        text_table.add_row(printable(task), *(f"{score:.4g}" for score in scores))
-    return text_table
-
-
-def _format_group(group: Group) -> str:
-    helped = f" + {_join_names(group.helpers)}" if group.helpers else ""
-    return f"{{{_join_names(group.serves)}}}{helped}"
-
-
-def _join_names(tasks: frozenset[str]) -> str:
-    return ", ".join(map(printable, sorted(tasks))) or "-"
+        table.add_row(*row)
+    return table

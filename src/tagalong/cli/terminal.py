@@ -76,6 +76,7 @@ def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
         table: the table.
         fit: whether to fit the table to the width of the terminal.
     """
+    table.rows = [tuple("\n".join(map(printable, cell.split("\n"))) for cell in row) for row in table.rows]
     emphasize = str if console.color_system is None else Style(bold=True).render
     for line in table.lines(table_width(console) if fit else None, emphasize):
         print(line, file=console.file)

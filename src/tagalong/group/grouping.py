@@ -183,12 +183,24 @@ class Grouping:
             remarks.append(str(self.resampled))
         return remarks
 
-    def __str__(self) -> str:
-        table = TextTable("network", "serves", "helped by", "score", numbers=("network", "score"))
+    @property
+    def cost(self) -> float:
+        """The sum of the costs of all networks."""
+        return sum(group.cost for group in self.groups)
+
+    def table(self) -> TextTable:
+        """Returns a table with one row per network."""
+        has_costs = self.cost != len(self.groups)
+        columns = ["network", "serves", "helped by", "score", *["cost"] * has_costs]
+        table = TextTable(*columns, numbers=("network", "score", "cost"))
         for number, group in enumerate(self.groups, 1):
             score = sum(self.per_task[task] for task in sorted(group.serves))  # sorted to make rounding deterministic
-            table.add_row(str(number), join_names(group.serves), join_names(group.helpers), f"{score:.6g}")
-        return "\n".join([self.summary, *table.lines(), *self.remarks])
+            row = [str(number), join_names(group.serves), join_names(group.helpers), f"{score:.6g}"]
+            table.add_row(*row, *[f"{group.cost:g}"] * has_costs)
+        return table
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *self.table().lines(), *self.remarks])
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -251,11 +263,11 @@ class GroupingsByBudget(dict[int, Grouping]):
         >>> from tagalong import select_groups
         >>> groupings = select_groups([[0, 5, 1, 0], [5, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]])
         >>> print(groupings)
-        networks    total    gain  status   groups
-               1  6.33333          optimal  {0, 1, 2, 3}
-               2       18  +11.67  optimal  {0, 1} {2, 3}
-               3       18      +0  optimal  {0, 1} {2, 3}
-               4       18      +0  optimal  {0, 1} {2, 3}
+        networks    total    gain  proof    stability  groups
+               1  6.33333          optimal             {0, 1, 2, 3}
+               2       18  +11.67  optimal             {0, 1} {2, 3}
+               3       18      +0  optimal             {0, 1} {2, 3}
+               4       18      +0  optimal             {0, 1} {2, 3}
         2 networks are enough
         >>> groupings[2].value, groupings.enough
         (18.0, 2)
@@ -281,27 +293,33 @@ class GroupingsByBudget(dict[int, Grouping]):
         """Returns a pandas DataFrame with one row for each number of networks."""
         import pandas as pd
 
-        rows = [
-            {
-                "networks": budget,
-                "total": grouping.value,
-                "gain": self.gains.get(budget),
-                "error": self.errors.get(budget),
-                "status": grouping.status,
-                "gap": grouping.gap,
-                "stability": grouping.stability,
-            }
-            for budget, grouping in self.items()
-        ]
-        return pd.DataFrame(rows).set_index("networks")
+        frame = pd.DataFrame(index=pd.Index(self, name="networks"))
+        frame["total"] = [grouping.value for grouping in self.values()]
+        frame["gain"], frame["error"] = pd.Series(self.gains), pd.Series(self.errors)
+        for name in ("status", "gap", "stability"):
+            frame[name] = [getattr(grouping, name) for grouping in self.values()]
+        return frame
 
-    def __str__(self) -> str:
-        table = TextTable("networks", "total", "gain", "status", "groups", numbers=("networks", "total", "gain"))
+    def table(self) -> TextTable:
+        """Returns a table with one row for each number of networks."""
+        numbers = ("networks", "total", "gain", "stability")
+        table = TextTable("networks", "total", "gain", "proof", "stability", "groups", numbers=numbers)
         for budget, grouping in self.items():
             gain = f"{self.gains[budget]:+.4g}" if budget in self.gains else ""
             if budget in self.errors:
                 gain += f" ± {self.errors[budget]:.2g}"
-            groups = " ".join(f"{{{', '.join(sorted(group.trains))}}}" for group in grouping.groups)
-            table.add_row(str(budget), f"{grouping.value:.6g}", gain, grouping.status, groups)
-        enough = f"{self.enough} network{'s are' if self.enough > 1 else ' is'} enough"
-        return f"{table}\n{enough}"
+            proof = "optimal" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
+            stability = "" if grouping.stability is None else f"{grouping.stability:.0%}"
+            groups = " ".join(f"{{{join_names(group.trains)}}}" for group in grouping.groups)
+            table.add_row(str(budget), f"{grouping.value:.6g}", gain, proof, stability, groups)
+        return table
+
+    @property
+    def summary(self) -> str:
+        """How many networks are enough, in one line."""
+        resampled = next(iter(self.values())).resampled
+        about = f" ({resampled.resamples} resamples)" if resampled else ""
+        return f"{self.enough} network{'s are' if self.enough > 1 else ' is'} enough{about}"
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n{self.summary}"

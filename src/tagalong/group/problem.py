@@ -82,6 +82,11 @@ class SelectionProblem:
         assert self.networks is not None
         return self.networks
 
+    @property
+    def has_all_networks(self) -> bool:
+        """Whether all networks that may be chosen are listed."""
+        return self.networks is not None and self.list_more is None
+
     @cached_property
     def unit_values(self) -> Floats:
         """The score of each unit in each listed network [networks, units], or −inf where it cannot be served."""
@@ -132,7 +137,8 @@ class Limits:
     Attributes:
         deadline: the time at which to stop, on the monotonic clock.
         seed: the random seed.
-        kicks: the number of restarts of the local search.
+        kicks: the maximum number of random changes from which a local search starts again.
+        list_ties: whether to look for other choices that are equally good.
         stop: a function that is called regularly. The solver stops when it returns True.
         reported: the time of the last progress report.
     """
@@ -140,6 +146,7 @@ class Limits:
     deadline: float = float("inf")
     seed: int = 0
     kicks: int = 120
+    list_ties: bool = True
     stop: Callable[[], bool] | None = None
     reported: float = field(default_factory=time.monotonic)
 
@@ -157,13 +164,10 @@ class Limits:
         """Returns limits with one part of the remaining time."""
         return replace(self, deadline=time.monotonic() + self.seconds_left / parts)
 
-    def report(self, stage: str, value: float = np.nan, bound: float = np.nan) -> None:
-        """Logs progress, at most once every two seconds: the best value so far and a bound, in units of the scores."""
+    def report(self, stage: str, total: float) -> None:
+        """Logs progress, at most once every two seconds: the stage, and the best total so far."""
         if time.monotonic() - self.reported > SECONDS_BETWEEN_REPORTS:
-            best = ""
-            if np.isfinite(value) and value != 0:
-                best = f", total {value:.6g}, gap {abs(bound / value - 1):.1%}"
-            logger.info("%s%s", stage, best)
+            logger.info("%s, total %.6g", stage, total)
             self.reported = time.monotonic()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 
@@ -11,17 +10,26 @@ import numpy as np
 
 from tagalong.affinity import Affinity
 
-from .build import to_group
+from .build import Constraints, build_problem, to_group
 from .grouping import Grouping, Stability
 from .groups import Group
-from .problem import Floats, Limits, SelectionProblem
+from .problem import Floats, Limits
 from .scores import Scores
-from .solvers import solve
+from .solvers import can_solve_exactly, solve
 
 Served = frozenset[frozenset[str]]
-RESAMPLES_BY_TASKS = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 MAX_EXACT_TASKS = 12  # with more tasks, resamples use the local search
-SECONDS_PER_POOL = 0.5  # for a resample of which only promising groups are considered
+MAX_RESAMPLED_TASKS = 40  # with more tasks, there are no resamples by default
+MANY_SEARCHES = 200  # tasks times budgets; half of the resamples are enough then
+
+
+def default_resamples(tasks: int, budgets: int) -> int:
+    """Returns the number of resamples that take a few seconds. It does not depend on the machine."""
+    if tasks <= MAX_EXACT_TASKS:
+        return 100
+    if tasks > MAX_RESAMPLED_TASKS:
+        return 0
+    return 20 if tasks * budgets <= MANY_SEARCHES else 10
 
 
 def resampled_matrices(scores: Scores, affinity: Affinity | None, number: int, seed: int) -> Iterator[Floats]:
@@ -44,10 +52,13 @@ def assess_stability(
     gains: dict[int, float],
     scores: Scores,
     matrices: Iterable[Floats],
-    build: Callable[[Scores, Limits], SelectionProblem],
+    constraints: Constraints,
     limits: Limits,
 ) -> tuple[dict[int, Grouping], dict[int, float], dict[int, float]]:
-    """Repeats a selection on resampled scores, until the time is up.
+    """Repeats a selection on resampled scores.
+
+    The number of resamples is fixed, so that a machine under load gives the same answer; only where the time is up,
+    fewer are used.
 
     Returns:
         The groupings with their stability, the gain of each further network, and its standard error.
@@ -57,15 +68,11 @@ def assess_stability(
     served: list[list[Served]] = []  # [resamples, budgets]
     resampled_totals, mirrored_totals = [], []  # [resamples, budgets]
     for matrix in matrices:
-        resampled, quick = replace(scores, matrix=matrix), replace(limits, kicks=3, reported=np.inf)
-        problem = build(resampled, quick)
-        if problem.list_more is not None:
-            quick.deadline = min(limits.deadline, time.monotonic() + SECONDS_PER_POOL)
-        many = len(scores.tasks) > MAX_EXACT_TASKS and problem.networks is None
-        try:
-            _, solutions = solve(problem, budgets, "search" if many else "auto", quick)
-        except TimeoutError:
-            break
+        resampled = replace(scores, matrix=matrix)
+        quick = replace(limits, kicks=3, list_ties=False, reported=np.inf)
+        problem = build_problem(resampled, constraints)
+        is_quick = can_solve_exactly(problem) and len(scores.tasks) <= MAX_EXACT_TASKS
+        _, solutions = solve(problem, budgets, "exact" if is_quick else "search", quick)
         if limits.should_stop:
             break
 
@@ -78,7 +85,7 @@ def assess_stability(
         served.append([frozenset(group.serves for group in chosen) for chosen in groups])
         mirrored_totals.append([_total(mirrored, chosen) for chosen in groups])
         resampled_totals.append([_total(resampled, groupings[k].groups) for k in budgets])
-        limits.report(f"stability of the groups: {len(served)} resamples")
+        limits.report(f"stability of the groups, {len(served)} resamples", groupings[budgets[-1]].value)
 
     if served:
         for (k, grouping), sets in zip(groupings.items(), zip(*served, strict=True), strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Collection
@@ -20,7 +19,6 @@ from .scores import Candidate
 if TYPE_CHECKING:
     import pandas as pd
 
-NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
 Axis = Literal["source", "target"]
 
 
@@ -56,7 +54,7 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
 
     Args:
         path: a file that contains pairwise scores or group results. Pairwise scores are an affinity saved by tagalong,
-            JSON of the form `{tasks, matrix}`, or a square table with task names in the first row and the first column.
+            or a square table with task names in the first row and the first column.
             Tables may be in any format supported by `Problem.from_table`. Group results are a table with a column
             `group` and one column per task. If there is also a column `cost`, its rows are read as candidates.
         axis: what the rows of a square table represent. Use "target" if each row contains the scores onto one task.
@@ -76,29 +74,13 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
         {'age': 0.95, 'ill': 0.7}
     """
     path = Path(path)
-    text = "" if path.suffix.lower() == ".parquet" else read_text(path)
-    if not text.lstrip().startswith(("{", "[")):
+    is_json = path.suffix.lower() != ".parquet" and read_text(path).lstrip().startswith(("{", "["))
+    if not is_json:
         return _from_table(tabular.read_table(path, as_text=True), axis)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TableError(path, f"is not valid JSON: {error}") from None
-    if not isinstance(document, dict) or not ("matrix" in document or document.get("format") == "tagalong-affinity"):
-        raise TableError(path, "must be a saved affinity or {tasks, matrix}", "other JSON")
-
-    if document.get("format") == "tagalong-affinity":
-        if axis == "target":
-            raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
-        affinity = Affinity.load(path)
-        return ScoreTable("affinity", affinity.tasks, affinity)
-    if not str(document.get("direction", f"[{axis}]")).startswith(f"[{axis}]"):
-        raise TableError(path, f"must match `axis={axis!r}`", repr(document["direction"]), "pass the other `axis`")
-    try:
-        affinity = Affinity.from_matrix(document["matrix"], document.get("tasks"), axis)
-    except (TypeError, ValueError) as error:
-        reason = str(error).replace("`", "")
-        raise TableError(path, f"must have a square matrix of distinct tasks: {reason}") from None
-    return ScoreTable("square", affinity.tasks, affinity, axis)
+    if axis == "target":
+        raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
+    affinity = Affinity.load(path)
+    return ScoreTable("affinity", affinity.tasks, affinity)
 
 
 def _from_table(table: pd.DataFrame, axis: Axis) -> ScoreTable:
@@ -170,12 +152,9 @@ def group_names(cell: str, tasks: Collection[str]) -> frozenset[str] | None:
     """Returns the task names in a cell, or None if there are other names or one occurs twice.
 
     Example:
-        >>> sorted(group_names("age+ill", ["age", "ill"])), sorted(group_names("{age, ill}", ["age", "ill"]))
-        (['age', 'ill'], ['age', 'ill'])
+        >>> sorted(group_names("age + ill", ["age", "ill"]))
+        ['age', 'ill']
     """
-    for text in (cell.strip(), cell.strip(" []{}()")):
-        for separator in ("\n", *NAME_SEPARATORS):  # no name contains a line break
-            names = [name.strip(" '\"") for name in text.split(separator)]
-            if set(names) <= set(tasks) and len(set(names)) == len(names):
-                return frozenset(names)
-    return None
+    names = [cell] if cell in tasks else [name.strip() for name in cell.split("+")]
+    is_group = set(names) <= set(tasks) and len(set(names)) == len(names)
+    return frozenset(names) if is_group else None

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ from tagalong.errors import InvalidInput, first_few, is_number, is_positive
 from .completion import complete_pairs
 from .grouping import Grouping, NetworkScore
 from .groups import Group
-from .problem import Floats
+from .problem import MAX_LISTED, Floats
 
 Complete = Literal["pairs"] | None
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 Objective = Literal["max", "min"]
+Results = Mapping[Any, Mapping[str, float]]
 
 
 @dataclass(frozen=True, init=False)
@@ -48,12 +50,10 @@ class Candidate:
         if isinstance(trains, str):
             raise InvalidInput("trains", "must be a collection of names", f"the string {trains!r}")
         self.__dict__.update(trains=frozenset(trains), values=dict(values), cost=cost)
-        invalid = [task for task, value in values.items() if task not in self.trains or not is_number(value)]
-        if invalid:
-            found = f"{values[invalid[0]]} for {invalid[0]!r}"
-            raise InvalidInput(
-                f"the results of {group_name(trains)}", "must be finite, and of tasks that it trains", found
-            )
+        for task, value in values.items():
+            if task not in self.trains or not is_number(value):
+                expected = "must be finite, and of tasks that it trains"
+                raise InvalidInput(f"the results of {group_name(trains)}", expected, f"{value} for {task!r}")
         if cost <= 0 or cost == math.inf:
             raise InvalidInput(f"the cost of {group_name(trains)}", "must be a positive number", repr(cost))
 
@@ -65,7 +65,6 @@ class Scores:
     Attributes:
         tasks: the task names, in alphabetical order.
         matrix: the pairwise scores [source, target]. The score of a task in a group is a mean over pairs.
-        group_results: the results of entire groups, which take precedence over `matrix`.
         candidates: the networks that may be chosen, or None if all groups of tasks may be. There is no `matrix` then.
         singles: whether a network may be trained on a single task.
         stderr: the standard deviation of the pairs in `matrix` that were predicted, and zero for measured ones.
@@ -78,7 +77,6 @@ class Scores:
 
     tasks: tuple[str, ...]
     matrix: Floats | None = None
-    group_results: Mapping[frozenset[str], Mapping[str, float]] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
     stderr: Floats | None = None
@@ -98,12 +96,23 @@ class Scores:
         """Whether the networks are listed with their costs, so that the `cost` option does not apply."""
         return any(not math.isnan(entry.cost) for entry in self.candidates or ())
 
+    @property
+    def allows_single(self) -> bool:
+        """Whether a network may be trained on a single task, which is necessary if there is only one."""
+        return self.singles or len(self.tasks) == 1
+
+    @cached_property
+    def table(self) -> Floats:
+        """The results of all candidates [candidates, tasks], or all pairwise scores; NaN where there is none."""
+        if self.candidates is not None:
+            rows = [[entry.values.get(task, math.nan) for task in self.tasks] for entry in self.candidates]
+            return np.array(rows, dtype=np.float64)
+        unused = np.eye(len(self.tasks), dtype=bool) & (not self.allows_single)
+        return np.where(unused, np.nan, np.nan_to_num(np.asarray(self.matrix)))
+
     def score_of(self, task: str, trains: frozenset[str]) -> float:
-        """Returns the score of a task in a network trained on the given tasks, or NaN if it is unknown."""
-        if task in self.group_results.get(trains, ()):
-            return float(self.group_results[trains][task])
-        if self.matrix is None:
-            return math.nan
+        """Returns the mean score of the other tasks of a network onto a task."""
+        assert self.matrix is not None
         sources = sorted(self._place[name] for name in trains - {task} or {task})
         return float(self.matrix[sources, self._place[task]].mean())
 
@@ -143,13 +152,23 @@ def read_scores(
     """
     if objective not in ("max", "min"):
         raise InvalidInput("objective", "must be 'max' or 'min'", repr(objective))
-    read = _read(scores, complete, place_unmeasured)
+    if complete not in ("pairs", None):
+        raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
+    if isinstance(scores, Mapping):
+        read = _from_results(scores, complete)
+    elif isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
+        if complete is not None:
+            raise InvalidInput("complete", "requires results by group; specify `cost` if networks have costs")
+        read = _from_candidates(scores)
+    else:
+        read = _from_affinity(_as_affinity(scores), place_unmeasured)
+
+    # What tasks and networks count.
     weights = {} if weights is None else weights
     if not isinstance(weights, Mapping) or not all(map(is_positive, weights.values())):
         raise InvalidInput("weights", "must map tasks to positive numbers", repr(weights))
     if not set(weights) <= set(read.tasks):
         raise InvalidInput("weights", f"must be for {', '.join(map(repr, read.tasks))}", repr(weights))
-
     if cost is not None and read.own_costs:
         raise InvalidInput("cost", "cannot be combined with candidates, which have their own costs")
     if isinstance(cost, Mapping):
@@ -164,37 +183,33 @@ def read_scores(
     singles = read.singles if allow_single is None else allow_single
     if read.matrix is not None:
         used = ~np.eye(len(read.tasks), dtype=bool) | singles
-        for source, target in np.argwhere(used & ~np.isfinite(read.matrix)):
-            found = f"{read.matrix[source, target]} for {read.tasks[source]!r} on {read.tasks[target]!r}"
-            raise InvalidInput("scores", "must be finite", found)
+        for source, target in np.argwhere(used & np.isnan(read.matrix)):
+            found = f"none for {read.tasks[source]!r} on {read.tasks[target]!r}"
+            raise InvalidInput("scores", "must have a value for each pair, and for single tasks if allowed", found)
     return replace(read, objective=objective, weights=weights, cost=1.0 if cost is None else cost, singles=singles)
 
 
-def _read(scores: Any, complete: Complete, place_unmeasured: bool) -> Scores:
-    if complete not in ("pairs", None):
-        raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
+def _as_affinity(scores: Any) -> Affinity:
+    """Converts a square array or a DataFrame [source, target]."""
     if isinstance(scores, Affinity):
-        return _from_matrix(scores.mean, scores.tasks, place_unmeasured, bool(scores.settings.get("held_out")))
-    if hasattr(scores, "columns"):
-        return _from_frame(scores, place_unmeasured)
-    if isinstance(scores, Mapping):
-        return _from_results(scores, complete)
-    if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
-        if complete is not None:
-            raise InvalidInput("complete", "requires results by group; specify `cost` if networks have costs")
-        return _from_candidates(scores)
+        return scores
     try:
-        matrix = np.array(scores, dtype=np.float64)
-    except (TypeError, ValueError):
+        if not hasattr(scores, "columns"):
+            return Affinity.from_matrix(np.array(scores, dtype=np.float64))
+        frame = scores.rename(index=str, columns=str)
+        if sorted(frame.columns) != sorted(frame.index):
+            raise ValueError(f"columns {', '.join(frame.columns)} and rows {', '.join(frame.index)}")
+        matrix = frame.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
+        order = [frame.index.tolist().index(name) for name in frame.columns]
+        return Affinity.from_matrix(matrix[order], frame.columns)
+    except (TypeError, ValueError) as error:
         expected = "must be an Affinity, a square table, a mapping from groups to results, or a list of Candidates"
-        raise InvalidInput("scores", expected, f"{type(scores).__name__} with non-numeric values") from None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise InvalidInput("scores", "must be square, with one row and one column per task", f"shape {matrix.shape}")
-    return _from_matrix(matrix, tuple(map(str, range(len(matrix)))), place_unmeasured)
+        raise InvalidInput("scores", expected, str(error).replace("`", "")) from error
 
 
-def _from_matrix(matrix: Floats, tasks: tuple[str, ...], place_unmeasured: bool, allow_single: bool = False) -> Scores:
+def _from_affinity(affinity: Affinity, place_unmeasured: bool) -> Scores:
     # Leave out tasks without any measured pair, unless nothing was measured at all.
+    matrix, tasks = affinity.mean, affinity.tasks
     measured = ~np.isnan(matrix) & ~np.eye(len(tasks), dtype=bool)
     has_pair = np.asarray((measured | measured.T).any(axis=0))
     placed = np.ones(len(tasks), dtype=bool) if place_unmeasured or not has_pair.any() else has_pair
@@ -205,27 +220,20 @@ def _from_matrix(matrix: Floats, tasks: tuple[str, ...], place_unmeasured: bool,
             "no network serves them, unless place_unmeasured=True",
             stacklevel=2,
         )
+
+    # Predict the other pairs that were not measured.
     order = sorted(np.flatnonzero(placed), key=tasks.__getitem__)
-    matrix = np.array(matrix)[np.ix_(order, order)]
+    matrix = matrix[np.ix_(order, order)]
     completed, stderr = complete_pairs(matrix)
     predicted = (np.isnan(matrix) & np.isfinite(completed)).sum()
     return Scores(
         tuple(tasks[i] for i in order),
         completed,
-        singles=allow_single and not np.isnan(np.diagonal(matrix)).any(),
+        singles=bool(affinity.settings.get("held_out")) and not np.isnan(np.diagonal(matrix)).any(),
         stderr=stderr,
         unmeasured=float(predicted / max(1, len(order) * (len(order) - 1))),
         unplaced=unplaced,
     )
-
-
-def _from_frame(frame: Any, place_unmeasured: bool) -> Scores:
-    columns, rows = [str(name) for name in frame.columns], [str(name) for name in frame.index]
-    if sorted(columns) != sorted(rows) or len(set(columns)) < len(columns):
-        expected = "must have the same distinct tasks in rows and columns"
-        raise InvalidInput("scores", expected, f"columns {', '.join(columns)} and rows {', '.join(rows)}")
-    values = frame.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
-    return _from_matrix(values[[rows.index(name) for name in columns]], tuple(columns), place_unmeasured)
 
 
 def _from_candidates(candidates: Iterable[Candidate]) -> Scores:
@@ -233,37 +241,51 @@ def _from_candidates(candidates: Iterable[Candidate]) -> Scores:
     tasks = {task for entry in candidates for task in entry.trains}
     unserved = tasks - {task for entry in candidates for task in entry.values}
     if unserved:
-        raise InvalidInput(
-            "scores", "must have a result for every task", f"none for {first_few(sorted(map(repr, unserved)))}"
-        )
+        found = f"none for {first_few(sorted(map(repr, unserved)))}"
+        raise InvalidInput("scores", "must have a result for every task", found)
     singles = any(len(entry.trains) == 1 for entry in candidates)
     return Scores(tuple(sorted(tasks)), candidates=candidates, singles=singles)
 
 
-def _from_results(results: Mapping[Any, Any], complete: Complete) -> Scores:
+def _from_results(results: Results, complete: Complete) -> Scores:
     """Reads the results of entire groups. If `complete` is "pairs", other groups are scored by their pairs, as in HOA.
 
     Given results of groups of three or more tasks take precedence over the means over their pairs.
     """
-    if not results or len({frozenset(group) for group in results}) < len(results):
+    by_group = {frozenset(group): Candidate(group, values, math.nan) for group, values in results.items()}
+    if not results or len(by_group) < len(results):
         found = ", ".join(map(group_name, results)) or "none"
         raise InvalidInput("scores", "must contain at least one group, and each only once", found)
-    scores = _from_candidates(Candidate(group, values, math.nan) for group, values in results.items())
+    given = _from_candidates(by_group.values())
     if complete is None:
-        return scores
+        return given
 
-    by_group: dict[frozenset[str], Mapping[str, float]] = {frozenset(group): results[group] for group in results}
-    matrix = np.array(
-        [
-            [by_group.get(frozenset({source, target}), {}).get(target, np.nan) for target in scores.tasks]
-            for source in scores.tasks
-        ]
-    )
-    for i, j in np.argwhere(np.isnan(matrix) & ~np.eye(len(matrix), dtype=bool)):
-        pair = group_name([scores.tasks[i], scores.tasks[j]])
-        raise InvalidInput("complete", "requires results for all pairs", f"none for {scores.tasks[j]!r} in {pair}")
-    larger = {group: values for group, values in by_group.items() if len(group) > 2}
-    return Scores(scores.tasks, matrix, larger, singles=scores.singles)
+    tasks = given.tasks
+    matrix = np.full((len(tasks), len(tasks)), np.nan)
+    for i, j in np.ndindex(matrix.shape):
+        pair = frozenset({tasks[i], tasks[j]})
+        if pair in by_group:
+            matrix[i, j] = by_group[pair].values.get(tasks[j], np.nan)
+        if i != j and np.isnan(matrix[i, j]):
+            found = f"none for {tasks[j]!r} in {group_name(pair)}"
+            raise InvalidInput("complete", "requires results for all pairs", found)
+    pairwise = Scores(tasks, matrix, singles=given.singles)
+    if max(map(len, by_group)) <= 2:
+        return pairwise
+
+    # Means over pairs cannot express the results of larger groups, so that all groups are listed.
+    if len(tasks) > MAX_LISTED:
+        expected = f"must have at most {MAX_LISTED} tasks if they include results for groups of three or more"
+        raise InvalidInput("scores", expected, str(len(tasks)), "omit some tasks, or list the networks as Candidates")
+    candidates = [candidate for group, candidate in by_group.items() if len(group) == 1]
+    for size in range(2, len(tasks) + 1):
+        for group in combinations(tasks, size):
+            trains = frozenset(group)
+            values = {task: pairwise.score_of(task, trains) for task in group}
+            if trains in by_group:
+                values |= by_group[trains].values
+            candidates.append(Candidate(trains, values, math.nan))
+    return _from_candidates(candidates)
 
 
 def assemble_grouping(

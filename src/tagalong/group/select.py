@@ -1,67 +1,54 @@
 """`select_groups` finds the best networks for a budget, and `score_grouping` scores networks chosen elsewhere.
 
-To select networks, scores and options are checked and converted to a numerical problem. Its solution is then converted
-back to task names.
+Scores and options are checked (`scores`) and converted to a numerical problem (`build`). Its solution (`solvers`) is
+converted back to task names (`grouping`), and repeated on resampled scores (`resampling`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, TypedDict, Unpack, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, cast, get_args, overload
 
 import numpy as np
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
 
-from .build import Links, build_problem, to_group
+from .build import Constraints, Links, build_problem, to_group
 from .grouping import Grouping, GroupingsByBudget
 from .groups import Group
 from .problem import Limits, SelectionProblem, Solution
-from .resampling import RESAMPLES_BY_TASKS, assess_stability, resampled_matrices
+from .resampling import assess_stability, default_resamples, resampled_matrices
 from .scores import Candidate, Complete, Cost, Objective, Scores, assemble_grouping, group_name, read_scores
 from .solvers import can_solve_exactly, solve
 
 SolverName = Literal["auto", "exact", "milp", "search"]
-DEFAULT_SECONDS = 10.0  # including the resamples
+DEFAULT_SECONDS = 10.0  # most selections take less than a second
+LAST_RESORT_SECONDS = 20.0  # for resamples on a slow machine; the usual number takes about three seconds
 MAX_RESAMPLES = 10_000  # all of them are drawn before the first selection
 MAX_BUDGETS = 16  # numbers of networks if no budget is given
+P = ParamSpec("P")
 
 
-class SelectionKeywords(TypedDict, total=False):
-    """The keyword arguments of `select_groups`, for its overloads."""
+class _Selection(Protocol[P]):
+    """The type of `select_groups`: what it returns depends on its budget."""
 
-    objective: Objective
-    allow_single: bool | None
-    max_size: int | None
-    cost: Cost | None
-    max_cost: float | None
-    max_total_cost: float | None
-    must_link: Links
-    cannot_link: Links
-    weights: Mapping[str, float] | None
-    complete: Complete
-    place_unmeasured: bool
-    solver: SolverName
-    time_limit: float | None
-    seed: int
-    resamples: int | None
-    stop: Callable[[], bool] | None
+    @overload
+    def __call__(self, scores: Any, budget: int, *args: P.args, **options: P.kwargs) -> Grouping: ...
+    @overload
+    def __call__(
+        self, scores: Any, budget: Iterable[int] | None = None, *args: P.args, **options: P.kwargs
+    ) -> GroupingsByBudget: ...
 
 
-@overload
-def select_groups(scores: Any, budget: int, **options: Unpack[SelectionKeywords]) -> Grouping: ...
+def _typed_by_budget(function: Callable[Concatenate[Any, Any, P], Any]) -> _Selection[P]:
+    return cast("_Selection[P]", function)
 
 
-@overload
-def select_groups(
-    scores: Any, budget: Iterable[int] | None = None, **options: Unpack[SelectionKeywords]
-) -> GroupingsByBudget: ...
-
-
+@_typed_by_budget
 def select_groups(
     scores: Any,
     budget: int | Iterable[int] | None = None,
@@ -93,8 +80,8 @@ def select_groups(
     and "search" only drop groups that add no value.
 
     The "auto" solver proves the best grouping by dynamic programming for up to 16 tasks. For more tasks, a local search
-    returns a grouping with a bound on how much better the best one may be. Listed networks, `cannot_link` and a
-    `max_total_cost` for networks of different costs use an integer program where dynamic programming does not suit.
+    returns a grouping with a bound on how much better the best one may be. Listed networks, and a `max_total_cost` for
+    networks of different costs, use an integer program where dynamic programming does not suit.
 
     Args:
         scores: an `Affinity`, a square array or DataFrame [source, target], a mapping from groups to results
@@ -115,8 +102,8 @@ def select_groups(
         max_total_cost: the maximum sum of the costs of all networks.
         must_link: sets of tasks that must be served by the same network.
         cannot_link: sets of tasks that must not be trained in the same network. With `cannot_link`, or limits on costs
-            that depend on the group, only promising groups are considered for more than 14 tasks (10 if there are many
-            different costs). The result has a valid bound but is never proven optimal.
+            that depend on the group, a local search considers only promising groups of more than 14 tasks (10 with a
+            limited sum of different costs).
         weights: the weight of each task in the sum. Defaults to 1.
         complete: if "pairs", groups of three or more tasks are added to a table of results. Their scores are means over
             pairs. Given values take precedence.
@@ -125,14 +112,14 @@ def select_groups(
         solver: "exact" (dynamic programming), "milp" (integer program), "search" (local search with a bound), or
             "auto".
         time_limit: the time limit in seconds for everything, resamples included, after which the best grouping found so
-            far is returned. Defaults to 10 seconds.
+            far is returned. By default, only the search is limited, to 10 seconds, of which it rarely takes one.
         seed: the random seed for the search and the resamples.
         resamples: the number of resamples used to assess how stable the groups are, if `scores` is an affinity with a
             history or standard errors (`Affinity.bootstrap`), or if some pairs were never measured. In each resample,
-            predicted scores are drawn from their distribution. Defaults to 100 for up to 12 tasks, 20 for up to 40, and
-            0 for more.
-        stop: a function that is called several times per second in this thread. When this function returns True, the
-            selection ends as if `time_limit` had passed.
+            predicted scores are drawn from their distribution. Defaults to 100 for up to 12 tasks, 20 for up to 40 (10
+            for many budgets), and 0 for more.
+        stop: a function that is called regularly, except while an integer program is solved. When this function returns
+            True, the selection ends as if `time_limit` had passed.
 
     Returns:
         The grouping, or the grouping for each number of networks if `budget` is not a single number.
@@ -148,6 +135,7 @@ def select_groups(
               1  0, 1                  10
               2  2       0              1
     """
+    # The scores, and what tasks and networks count.
     task_scores = read_scores(
         scores,
         objective=objective,
@@ -158,6 +146,8 @@ def select_groups(
         place_unmeasured=place_unmeasured,
     )
     tasks = task_scores.tasks
+
+    # The other options.
     if solver not in get_args(SolverName):
         raise InvalidInput("solver", f"must be one of {', '.join(map(repr, get_args(SolverName)))}", repr(solver))
     for name, number, minimum in (("max_size", max_size, 1), ("resamples", resamples, 0), ("seed", seed, 0)):
@@ -177,43 +167,44 @@ def select_groups(
                 raise InvalidInput(name, f"must be sets of two or more of the tasks ({known})", repr(link))
     budgets = _read_budgets(budget, task_scores)
 
+    # The problem.
+    constraints = Constraints(max_size, max_cost, max_total_cost, must_link, cannot_link)
     limits = Limits(time.monotonic() + (time_limit or DEFAULT_SECONDS), seed, stop=stop)
-    build = partial(
-        build_problem,
-        list_networks=solver == "milp",
-        max_size=max_size,
-        max_cost=max_cost,
-        max_total_cost=max_total_cost,
-        must_link=must_link,
-        cannot_link=cannot_link,
-    )
-    problem = build(task_scores, limits)
+    problem = build_problem(task_scores, constraints, list_networks=solver == "milp")
 
-    # Resamples need standard errors or unmeasured pairs. A search leaves half of the time to them.
+    # Resamples need standard errors or unmeasured pairs. Their number is fixed: without `time_limit`, only the search
+    # is limited to ten seconds.
     affinity = scores if isinstance(scores, Affinity) and scores.has_errors else None
     if affinity is None and not task_scores.unmeasured:
+        if resamples:
+            raise InvalidInput("resamples", "requires standard errors or unmeasured pairs", str(resamples))
         resamples = 0
     elif resamples is None:
-        resamples = next((number for most, number in RESAMPLES_BY_TASKS if len(tasks) <= most), 0)
-    search_limits = limits.share(2) if resamples and not can_solve_exactly(problem) else limits
+        resamples = default_resamples(len(tasks), len(budgets))
+    is_shared = time_limit and resamples and not can_solve_exactly(problem)
+    search_limits = limits.share(2) if is_shared else limits
 
+    # The solution for each number of networks. Without a budget, numbers that are too small are left out.
     used_solver, solutions = solve(problem, budgets, solver, search_limits)
     groupings = {}
     for k, solution in zip(budgets, solutions, strict=True):
         if solution is not None:
             groupings[k] = _to_grouping(task_scores, problem, solution, k, used_solver)
-        elif budget is not None or k == budgets[-1]:  # without a budget, numbers that are too small are left out
+        elif budget is not None or k == budgets[-1]:
             limit_text = "" if max_total_cost is None else f" and a `max_total_cost` of {max_total_cost:g}"
             hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
             expected = "can serve all tasks under these constraints"
             raise InvalidInput(f"no grouping with a `budget` of {k}{limit_text}", expected, hint=hint)
 
+    # How stable the groups are, and what further networks gain.
     signed = {k: task_scores.sign * grouping.value for k, grouping in groupings.items()}
     gains = {k: signed[k] - signed[j] for j, k in pairwise(signed)}
     errors: dict[int, float] = {}
     if resamples:
         matrices = resampled_matrices(task_scores, affinity, resamples, seed)
-        groupings, gains, errors = assess_stability(groupings, gains, task_scores, matrices, build, limits)
+        if not time_limit:
+            limits = replace(limits, deadline=limits.deadline + LAST_RESORT_SECONDS)
+        groupings, gains, errors = assess_stability(groupings, gains, task_scores, matrices, constraints, limits)
     if isinstance(budget, Iterable) or budget is None:
         return GroupingsByBudget(groupings, gains, errors)
     return groupings[budgets[0]]
@@ -235,12 +226,13 @@ def _to_grouping(scores: Scores, problem: SelectionProblem, solution: Solution, 
     networks = []
     for choice in solution.choices:
         group = to_group(scores, problem, choice)
-        values: Mapping[str, float] = {task: scores.score_of(task, group.trains | {task}) for task in scores.tasks}
-        if scores.candidates is not None and problem.networks is not None:
-            values = scores.candidates[problem.networks.candidates[choice.row]].values
+        if scores.candidates is not None:
+            values = scores.candidates[problem.listed.candidates[choice.row]].values
+        else:
+            values = {task: scores.score_of(task, group.trains | {task}) for task in scores.tasks}
         networks.append((group, {task: float(value) for task, value in values.items() if np.isfinite(value)}))
-    status: Literal["optimal", "feasible"] = "optimal" if solution.proven else "feasible"
     ties = tuple(tuple(sorted(to_group(scores, problem, choice) for choice in tie)) for tie in solution.ties)
+    status: Literal["optimal", "feasible"] = "optimal" if solution.proven else "feasible"
     return assemble_grouping(scores, networks, budget, problem.scale * solution.bound, status, solver, ties)
 
 
@@ -282,58 +274,48 @@ def score_grouping(
     task_scores = read_scores(
         scores, objective=objective, allow_single=allow_single, cost=cost, weights=weights, complete=complete
     )
-    tasks, sign = task_scores.tasks, task_scores.sign
+    # Each task is served by the network in which it has the best score, unless a `Group` says otherwise.
     groups = list(groups)
     networks = [_look_up(group, task_scores) for group in groups]
-
-    # Each task is served by the network that says so, or else by the one in which it has the best score.
     serves: list[set[str]] = [set() for _ in networks]
-    for task in tasks:
-        stated = [row for row, group in enumerate(groups) if isinstance(group, Group) and task in group.serves]
-        free = [row for row, group in enumerate(groups) if not isinstance(group, Group)]
-        able = [row for row in stated or free if task in networks[row].values]
-        if len(stated) > 1 or not able:
-            raise InvalidInput("groups", f"must serve {task!r} by one network", "several" if stated[1:] else "none")
-        chosen = max(able, key=lambda row: sign * networks[row].values[task])
-        serves[chosen].add(task)
-
-    # In no grouping is a task better than in its best network or with its best partner.
-    best = dict.fromkeys(tasks, -np.inf)
-    if task_scores.matrix is not None:
-        unused = np.eye(len(tasks), dtype=bool) & (len(tasks) > 1) & (not task_scores.singles)
-        best_partners = np.where(unused, -np.inf, sign * task_scores.matrix).max(axis=0)
-        best = dict(zip(tasks, best_partners.tolist(), strict=True))
-    for values in [*task_scores.group_results.values(), *(entry.values for entry in task_scores.candidates or ())]:
-        for task, score in values.items():
-            best[task] = max(best[task], sign * score)
-
-    chosen_networks = [
+    for task in task_scores.tasks:
+        serving = [row for row, group in enumerate(groups) if not isinstance(group, Group) or task in group.serves]
+        able = [row for row in serving if task in networks[row].values]
+        if not able:
+            raise InvalidInput("groups", f"must serve {task!r}")
+        best = max(able, key=lambda row: task_scores.sign * networks[row].values[task])
+        serves[best].add(task)
+    chosen = [
         (Group(network.trains, served, network.cost), network.values)
         for network, served in zip(networks, serves, strict=True)
     ]
-    return assemble_grouping(task_scores, chosen_networks, len(networks), sign * task_scores.total(best))
+
+    # In no grouping is a task better than in its best network or with its best partner.
+    highest = np.nanmax(task_scores.sign * task_scores.table, axis=0).tolist()
+    bound = task_scores.sign * task_scores.total(dict(zip(task_scores.tasks, highest, strict=True)))
+    return assemble_grouping(task_scores, chosen, len(networks), bound)
 
 
 def _look_up(group: Group | Iterable[str], scores: Scores) -> Candidate:
-    """Returns the network with this group's tasks, the results of those that it can serve, and its cost."""
+    """Returns the network with this group's tasks, their results, and its cost."""
     trains = group.trains if isinstance(group, Group) else frozenset(group)
     if isinstance(group, str) or not trains or not trains <= set(scores.tasks):
         raise InvalidInput("groups", f"must be sets of known tasks ({', '.join(map(repr, scores.tasks))})", repr(group))
-    if len(trains) == 1 < len(scores.tasks) and not scores.singles:
+    if len(trains) == 1 and not scores.allows_single:
         raise InvalidInput("groups", "must have two or more tasks unless `allow_single=True`", group_name(trains))
-
-    # Several listed networks may train these tasks: prefer the stated cost, then better results, then lower costs.
-    listed = [entry for entry in scores.candidates or () if entry.trains == trains]
-    if listed:
-        stated_cost = getattr(group, "cost", None)
-        network = max(
-            listed, key=lambda entry: (entry.cost == stated_cost, scores.sign * scores.total(entry.values), -entry.cost)
-        )
-        values, cost = network.values, network.cost
+    values: Mapping[str, float]
+    if scores.candidates is None:
+        values, cost = {task: scores.score_of(task, trains) for task in trains}, np.nan
     else:
-        values, cost = {task: scores.score_of(task, trains) for task in sorted(trains)}, np.nan
-        values = {task: score for task, score in values.items() if np.isfinite(score)}
-    cost = scores.cost_of(trains) if np.isnan(cost) else cost
-    if not values or np.isnan(cost):
-        raise InvalidInput("groups", "must have a result in `scores` and an entry in `cost`", group_name(trains))
+        # Several listed networks may train these tasks: prefer the stated cost, then better results, then lower costs.
+        listed = [entry for entry in scores.candidates if entry.trains == trains]
+        if not listed:
+            raise InvalidInput("groups", "must have a result in `scores`", group_name(trains))
+        stated = group.cost if isinstance(group, Group) else None
+        network = max(listed, key=lambda one: (one.cost == stated, scores.sign * scores.total(one.values), -one.cost))
+        values, cost = network.values, network.cost
+    if np.isnan(cost):
+        cost = scores.cost_of(trains)
+    if np.isnan(cost):
+        raise InvalidInput("groups", "must have an entry in `cost`", group_name(trains))
     return Candidate(trains, values, cost)

@@ -1,7 +1,7 @@
 """Solvers that find the best networks for a problem, with a proof of optimality or a bound.
 
 `exact` is a dynamic program over sets of tasks, `milp` an integer program over listed networks, and `search` a local
-search over partitions of the tasks.
+search, over partitions of the tasks or over listed networks (`exchange`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .exact import MAX_PAIRWISE
 from .exact import MAX_TIES as MAX_TIES
 from .exact import can_solve_exactly as can_solve_exactly
 from .exact import solve_exact as solve_exact
-from .milp import solve_milp
+from .exchange import solve_exchange
+from .milp import is_small_program, solve_milp
 from .search import solve_search as solve_search
 
 SOLVER_HINT = "`solver='auto'` chooses a suitable one"
-SOLVERS = {"exact": solve_exact, "milp": solve_milp, "search": solve_search}
 
 
 def solve(
@@ -32,22 +32,23 @@ def solve(
         TimeoutError: If nothing was found in time.
     """
     budgets = [min(budget, problem.max_networks) for budget in budgets]
-    can_be_exact = can_solve_exactly(problem)
-    if solver == "auto" and can_be_exact:
-        solver = "exact"
-    elif solver == "auto":
-        solver = "search" if problem.networks is None else "milp"
-    if solver == "exact" and not can_be_exact:
+    if solver == "auto":
+        solver = "milp" if problem.networks is not None and is_small_program(problem) else "search"
+        if can_solve_exactly(problem):
+            solver = "exact"
+    if solver == "exact" and not can_solve_exactly(problem):
         size = MAX_PAIRWISE if problem.networks is None else MAX_LISTED
         expected = f"supports at most {size} tasks without `max_total_cost`"
         raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", SOLVER_HINT)
-    if solver == "search" and problem.networks is not None:
-        expected = "requires pairwise scores without `cannot_link` or costs per group"
-        raise InvalidInput("`solver='search'`", expected, hint=SOLVER_HINT)
-    try:
-        return solver, SOLVERS[solver](problem, budgets, limits)
-    except TimeoutError:
-        if solver == "milp":
-            raise
-        solver = "search" if problem.networks is None else "milp"
-        return solver, SOLVERS[solver](problem, budgets, limits)
+    if solver == "milp" and not problem.has_all_networks:
+        raise InvalidInput("`solver='milp'`", "requires few tasks, or listed networks", hint=SOLVER_HINT)
+
+    if solver == "exact":
+        try:
+            return solver, solve_exact(problem, budgets, limits)
+        except TimeoutError:
+            solver = "search"
+    if solver == "milp":
+        return solver, solve_milp(problem, budgets, limits)
+    search = solve_search if problem.networks is None else solve_exchange
+    return solver, search(problem, budgets, limits)

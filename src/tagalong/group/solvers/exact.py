@@ -45,7 +45,7 @@ def can_solve_exactly(problem: SelectionProblem) -> bool:
     """Returns whether the dynamic program applies and takes at most a few seconds."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
-    return problem.n <= MAX_LISTED and problem.list_more is None and problem.max_total_cost == np.inf
+    return problem.n <= MAX_LISTED and problem.has_all_networks and problem.max_total_cost == np.inf
 
 
 class _DynamicProgram:
@@ -58,7 +58,7 @@ class _DynamicProgram:
     """
 
     def __init__(self, problem: SelectionProblem, max_networks: int, limits: Limits) -> None:
-        self.problem, n = problem, problem.n
+        self.problem, self.list_ties, n = problem, limits.list_ties, problem.n
         self.price = TIE_TOLERANCE / (2 * n**2)  # all prices add up to at most half a tie
         self.slack = max(self.price / (4 * n), 8 * n * np.finfo(np.float64).eps)  # above rounding errors
         self.set_values = self._pairwise_values(limits) if problem.networks is None else self._listed_values()
@@ -74,8 +74,7 @@ class _DynamicProgram:
                 raise TimeoutError
             extended = self.set_values if k == 1 else best_split(self.set_values, self.best[-1])
             self.best.append(np.maximum(self.best[-1], extended))
-            value = problem.scale * self.best[-1][-1]
-            limits.report(f"exact solver, {k} networks", value, value)
+            limits.report(f"exact solver, {k} networks", problem.scale * self.best[-1][-1])
 
     def _pairwise_values(self, limits: Limits) -> Floats:
         n = self.problem.n
@@ -117,7 +116,8 @@ class _DynamicProgram:
             choices.append(NetworkChoice(tasks_of(int(trains[first])), tasks_of(served), int(rows[first])))
             left ^= served
         chosen = tuple(choices)
-        return Solution(chosen, totals[-1] + TIE_TOLERANCE / 2, True, self._ties(chosen, k))
+        ties = self._ties(chosen, k) if self.list_ties else ()
+        return Solution(chosen, totals[-1] + TIE_TOLERANCE / 2, True, ties)
 
     def _next_sets(self, left: int, networks_left: int, slack: float) -> list[int]:
         """Returns the sets that the next network may serve.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -21,16 +22,18 @@ from ..problem import (
     values_with_helpers,
 )
 
+MAX_KICKS = 320  # in total over all budgets
 MAX_SORTED_VALUES = 5e7  # in total over all kicks; sorting takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so that moves first restore the limit
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     """Returns the best choice found for each budget. It is proven optimal only if its value equals the bound."""
-    return [
-        _PartitionSearch(problem, min(budget, problem.n)).run(limits.share(len(budgets) - i))
-        for i, budget in enumerate(budgets)
-    ]
+    solutions = []
+    for i, budget in enumerate(budgets):
+        share = replace(limits.share(len(budgets) - i), kicks=min(limits.kicks, -(-MAX_KICKS // len(budgets))))
+        solutions.append(_PartitionSearch(problem, min(budget, problem.n)).run(share))
+    return solutions
 
 
 class _PartitionSearch:
@@ -61,8 +64,7 @@ class _PartitionSearch:
                 break
             start = self._kick(best, random, everything=kick % 10 == 9)
             best = self._better(best, self._move_units(start, random, limits))
-            value = self.problem.scale * self._total_value(best)
-            limits.report(f"local search, {self.budget} networks", value, self.problem.scale * bound)
+            limits.report(f"local search, {self.budget} networks", self.problem.scale * self._total_value(best))
         if self._total_value(best) < -SIZE_PENALTY / 2:
             return None
         choices = self._choices(best)
