@@ -1,6 +1,7 @@
 """Networks that are trained on demand and kept in memory, so that all methods of a comparison share them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,16 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.group import Group, Taught
 from tagalong.learn import Diverged, Job, Lesson, Problem, Trained, build_network, outputs_on, train, train_many
-from tagalong.study import Cost, NetworkResult, Runner
-from tagalong.study.network_result import halve_rows, plain_steps
+from tagalong.study import Cost, Runner
+from tagalong.study.runner import plain_steps
 from tagalong.study.search.answers import ALL, Answers
 
 
 class Pool(Runner):
     """Trains networks on demand, and keeps them and their answers in memory."""
 
-    can_teach = True
-
     def __init__(self, problem: Problem, device: torch.device | str) -> None:
-        super().__init__(problem.names)
-        self.problem, self.device = problem, device
+        super().__init__(problem, device=str(device))
         self.trained: dict[Job, Trained] = {}
         self._jobs_by_key: dict[str, Job] = {}
         self._lessons: dict[Taught, Lesson] = {}
@@ -61,25 +59,14 @@ class Pool(Runner):
             self._lessons[key] = Lesson.described_by(taught, teachers, self.problem, device=self.device)
         return self._lessons[key]
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         """Returns the results of networks, which are trained if necessary."""
         results = {}
         for network in self.train(jobs):
             job = network.job
             key = f"{'+'.join(job.tasks)} {job.seed} {job.width} {job.taught!r} {job.network}"
             self._jobs_by_key[key] = job
-            results[job] = NetworkResult(
-                job,
-                network.val,
-                network.test,
-                network.steps,
-                network.seconds,
-                network.parameters,
-                best_epoch=network.best_epoch,
-                halves=halve_rows({task: score.rows for task, score in network.val.items()}, self.problem.val.groups),
-                flattery=network.flattery,
-                key=key,
-            )
+            results[job] = replace(network, key=key)
         return results
 
     def measure_affinity(

@@ -40,28 +40,29 @@ class StepProgress(Protocol):
 
 
 class ProgressReporter:
-    """Reports the number of finished networks when called, and optimizer steps if the receiver accepts them.
+    """Reports pieces of work while they run, if their worker can, and whatever is left when they are finished.
 
     Args:
         progress: the object that receives the updates.
     """
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._reported_steps = progress, 0
+        self._progress, self._networks, self._steps = progress, 0, 0
 
-    def __call__(self, n: int) -> None:
-        self._progress.advance(n)
+    def networks(self, number: int) -> None:
+        """Reports how many networks of the current piece of work are finished, in total."""
+        if number > self._networks:
+            self._progress.advance(number - self._networks)
+            self._networks = number
 
     def steps(self, n: int) -> None:
-        """Reports steps of a training run that is still in progress."""
-        self._reported_steps += n
-        self._report_steps(n)
-
-    def finished(self, steps: int) -> None:
-        """Reports the steps of finished work that have not been reported yet."""
-        self._report_steps(steps - self._reported_steps)
-        self._reported_steps = 0
-
-    def _report_steps(self, n: int) -> None:
+        """Reports `n` more steps of the current piece of work."""
         if n > 0 and isinstance(self._progress, StepProgress):
             self._progress.steps(n)
+        self._steps += n
+
+    def finished(self, networks: int, steps: int) -> None:
+        """Reports the end of a piece of work of so many networks and steps."""
+        self.networks(networks)
+        self.steps(steps - self._steps)
+        self._networks = self._steps = 0

@@ -24,7 +24,6 @@ from tagalong.study import (
     Record,
     Runner,
     Score,
-    TrainingRunner,
     check_runner,
     claim_folder,
     open_runner,
@@ -127,13 +126,13 @@ class ExperimentSetup:
         """Returns the mean of results over seeds, with as many digits as the paper prints."""
         return summarize(values, digits=self.digits, served=served)
 
-    def open_runner(self, problem: Problem | None = None) -> AbstractContextManager[TrainingRunner]:
+    def open_runner(self, problem: Problem | None = None) -> AbstractContextManager[Runner]:
         """Opens a training runner that uses the shared store, by default for the problem with the chosen tasks."""
         return open_runner(
             problem or self.chosen, self.out, executor=self.executor, device=self.device, progress=self.progress
         )
 
-    def measure(self, runner: TrainingRunner, **settings: Any) -> dict[int, Affinity]:
+    def measure(self, runner: Runner, **settings: Any) -> dict[int, Affinity]:
         """Measures the affinities of equation 1 by seed: every 10 steps, or at every step with the small size.
 
         Args:
@@ -224,7 +223,7 @@ def totals_by_method(problem: Problem, records: Iterable[Record]) -> dict[Label,
 
 
 def train_totals(
-    runner: TrainingRunner, jobs: Mapping[Key, Sequence[Job]], description: str, split: str = "test"
+    runner: Runner, jobs: Mapping[Key, Sequence[Job]], description: str, split: str = "test"
 ) -> dict[Key, Array]:
     """Trains networks together, and returns their totals by seed, with NaN for networks that diverged."""
     rows = runner.networks([job for seeds in jobs.values() for job in seeds], description, diverged=True)
@@ -232,7 +231,7 @@ def train_totals(
     return {key: np.array([totals[job] for job in seeds]) for key, seeds in jobs.items()}
 
 
-def all_subset_jobs(runner: TrainingRunner, seeds: Sequence[int]) -> list[Job]:
+def all_subset_jobs(runner: Runner, seeds: Sequence[int]) -> list[Job]:
     """Returns the networks for every subset of tasks with every seed, as the paper trains for CelebA (511 networks).
 
     Raises:
@@ -245,7 +244,7 @@ def all_subset_jobs(runner: TrainingRunner, seeds: Sequence[int]) -> list[Job]:
     return [runner.job(subset, seed) for seed in seeds for subset in runner.subsets()]
 
 
-def network_results(runner: TrainingRunner, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
+def network_results(runner: Runner, subset: Iterable[str], seeds: Sequence[int]) -> dict[str, Array]:
     """Returns the test results of a subset's network by task and seed, with NaN for seeds that diverged."""
     jobs = [runner.job(subset, seed) for seed in seeds]
     rows = runner.networks(jobs, diverged=True)
@@ -253,7 +252,7 @@ def network_results(runner: TrainingRunner, subset: Iterable[str], seeds: Sequen
     return {task: np.array([task_result(runner.problem, by_task[task]) for by_task in scores]) for task in scores[0]}
 
 
-def subset_table(runner: TrainingRunner, seeds: Sequence[int]) -> Table:
+def subset_table(runner: Runner, seeds: Sequence[int]) -> Table:
     """Returns the mean test results of every subset, except for subsets that diverged.
 
     Raises:
@@ -274,11 +273,10 @@ class PaperOptimal(Oracle):
 
     def table(self, runner: Runner, subsets: Sequence[frozenset[str]], seeds: Sequence[int]) -> Table:
         """Returns the test results of every subset, which the paper uses to choose groups."""
-        assert isinstance(runner, TrainingRunner)
         return subset_table(runner, seeds)
 
 
-def grouping_totals(runner: TrainingRunner, groups: Iterable[Group], seeds: Sequence[int]) -> Array:
+def grouping_totals(runner: Runner, groups: Iterable[Group], seeds: Sequence[int]) -> Array:
     """Returns the total for each seed, where each task's result comes from the network that serves it."""
     totals = np.zeros(len(seeds))
     for group in groups:

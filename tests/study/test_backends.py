@@ -8,18 +8,16 @@ import pytest
 from study_small import conflicting_pairs, small_problem
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Problem
+from tagalong.learn import Problem, Trained
 from tagalong.study import (
     Cost,
     ExternalStudy,
-    NetworkResult,
     ProblemInfo,
     Record,
     Results,
+    Runner,
     Store,
     Study,
-    TrainingRunner,
-    make_executor,
 )
 from tagalong.study.learning import Learning
 
@@ -27,7 +25,7 @@ METHODS = ["mtl", "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"]
 TASKS = ("a", "b", "c", "d")
 
 
-def report(runner: TrainingRunner, result: NetworkResult) -> dict[str, Any]:
+def report(runner: Runner, result: Trained) -> dict[str, Any]:
     """Returns what the script of a user tells of a network, here one that a study has trained."""
     runner.restore([result.key])
     parts = {part: {t: (s.loss, s.error) for t, s in getattr(result, part).items()} for part in ("val", "test")}
@@ -43,7 +41,7 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
     study.plan([Affinity.load(out / "study" / name) for name in affinities], **request)
     with (
         Store(out / "study" / "run.sqlite") as store,
-        TrainingRunner(problem, store, executor=make_executor("serial")) as runner,
+        Runner(problem, store) as runner,
     ):
         trained = 0
         while (network := study.ask()) is not None:

@@ -303,7 +303,9 @@ def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:
         groups = [Group(problem.names, problem.names, copy=copy) for copy in (0, 1)]
         jobs = [runner.group_job(group, 0) for group in groups]
         keys = [result.key for result in runner.networks(jobs).values()]
-        runner.store._connection.execute("UPDATE networks SET best_epoch = -1 WHERE key = ?", (keys[1],))
+        runner.store._connection.execute(
+            "UPDATE networks SET results = json_set(results, '$.best_epoch', -1) WHERE key = ?", (keys[1],)
+        )
         assert all(np.isnan(one.loss) for one in runner.average_scores(groups, keys, "test").values())
 
 

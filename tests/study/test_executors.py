@@ -8,8 +8,8 @@ import pytest
 from study_small import small_problem
 
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Store, Study, TrainingRunner, executors, make_executor
-from tagalong.study.executors import Serial, device_name, planned_workers, worker_count
+from tagalong.study import Runner, Store, Study, make_executor
+from tagalong.study.executors import Serial, device_name
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", 
 def train_with(executor, path, problem):
     with (
         Store(path) as store,
-        TrainingRunner(problem, store, executor=executor, partial=path.parent / "partial") as runner,
+        Runner(problem, store, executor, partial=path.parent / "partial") as runner,
     ):
         return {job: (row.val, row.test, row.steps) for job, row in runner.networks(JOBS).items()}
 
@@ -106,45 +106,18 @@ def test_ray_trains_the_same_networks_and_retries_after_a_lost_worker(tmp_path):
         assert {t: o.loss for t, o in val.items()} == pytest.approx({t: o.loss for t, o in there[job][0].items()})
 
 
-@pytest.mark.parametrize(
-    ("name", "package", "line"),
-    [("ray", "ray", 'pip install "tagalong[ray]"'), ("processes", "cloudpickle", "pip install cloudpickle")],
-)
-def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, tmp_path, name, package, line):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError) as error:
-        Study(small_problem(), tmp_path, executor=name)
-    assert line in str(error.value)
-
-
-def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert [device_name(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
-    expected = "`device` must be one of the 2 CUDA devices visible to torch, starting at cuda:0, found 'cuda:2'"
-    with pytest.raises(ValueError, match=expected):
-        device_name("cuda:2")
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"tagalong\[ray\]"):
+        Study(small_problem(), tmp_path, executor="ray")
 
 
 def test_workers_are_counted_by_what_they_do_not_share(monkeypatch):
-    pytest.importorskip("cloudpickle")
-    assert worker_count(Serial(), "cpu") == planned_workers(Serial(), "cuda") == 1
-    assert worker_count(make_executor("processes:3"), "cpu") == 3
+    assert make_executor("processes:3").planned_workers("cpu") == 3
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert worker_count(make_executor("processes"), "cuda") == 2
-    assert worker_count(make_executor("processes:5"), "cuda") == 2, "more processes than GPUs share them"
-    assert worker_count(make_executor("processes:3"), "cuda:1") == 1
-
-
-def test_the_workers_of_a_cluster_are_planned_for_without_a_connection(monkeypatch):
-    ray = pytest.importorskip("ray")
-    made = executors.Ray(cpus=2)
-    assert planned_workers(made, "cpu") > 1
-    assert not ray.is_initialized()
-    monkeypatch.setattr(made, "_resources", {"CPU": 7.0, "GPU": 3.0})
-    assert worker_count(made, "cpu") == worker_count(made, "cuda") == 3
-    monkeypatch.setattr(made, "_resources", {"CPU": 1.0})
-    assert worker_count(made, "cpu") == 1, "even if no chunk can be trained yet"
+    assert make_executor("processes").planned_workers("cuda") == 2
+    assert make_executor("processes:5").planned_workers("cuda") == 2, "more processes than GPUs share them"
+    assert make_executor("processes:3").planned_workers("cuda:1") == 1
 
 
 def test_unknown_executors_and_devices_are_rejected():

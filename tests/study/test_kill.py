@@ -12,7 +12,7 @@ import torch
 from study_small import small_problem
 
 from kill_at import FileOperations, records_without_times, stopping_points
-from tagalong.study import Results, Store, Study, executors, training_backend
+from tagalong.study import Results, Store, Study, executors, runner
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def run_study(out: Path, nth: int | None = None, total: Any = None) -> None:
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
     # Many small chunks, and a checkpoint after every epoch: more moments to be killed at.
-    training_backend.CHUNK_SIZES["cpu"] = 4
+    runner.CHUNK_SIZES["cpu"] = 4
     executors.CHECKPOINT_SECONDS = 0.0
     Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
     if total is not None:
@@ -52,10 +52,10 @@ def contents(out: Path) -> dict[str, Any]:
     connection = sqlite3.connect(out / "run.sqlite")
     integrity = connection.execute("PRAGMA integrity_check").fetchone()
     networks = connection.execute(
-        "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, weights, losses "
+        "SELECT key, definition, json_remove(results, '$.seconds'), batch, steps, kept, weights, losses, val, test "
         "FROM networks ORDER BY key"
     ).fetchall()
-    affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1").fetchall()
+    affinities = connection.execute("SELECT key, arrays FROM computed WHERE arrays IS NOT NULL ORDER BY key").fetchall()
     connection.close()
     paths = {path.relative_to(out) for path in out.rglob("*")}
     return {
@@ -80,6 +80,7 @@ def test_kills_at_random_file_operations_lose_and_duplicate_nothing(
     assert counts == sorted(counts), "finished networks are kept"
     assert len(set(counts)) > 3, "kills fell between networks"
     assert exit_status(processes, out) == 0
+    assert contents(out)["files"] ^ contents(clean)["files"] == set()
     assert contents(out) == contents(clean)
 
 

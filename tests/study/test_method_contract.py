@@ -14,7 +14,7 @@ import torch
 from study_small import small_problem
 
 from tagalong.learn import Problem
-from tagalong.study import Decision, Store, TrainingRunner, make_method, method_names
+from tagalong.study import Decision, Runner, Store, make_method, method_names
 from tagalong.study.executors import Serial
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def decide(name: str, problem: Problem, folder: Path, global_seed: int) -> tuple
     np.random.seed(global_seed)  # noqa: NPY002 - a method must not draw from it
     torch.manual_seed(global_seed)
     method = make_method(name, {name: OPTIONS.get(name, {})})
-    with Store(folder / "run.sqlite") as store, TrainingRunner(problem, store, executor=Serial()) as runner:
+    with Store(folder / "run.sqlite") as store, Runner(problem, store, executor=Serial()) as runner:
         before = len(store)
         method.begin(runner, SEEDS)
         decision = method.decide(runner, BUDGETS, runner.converged_seeds(SEEDS))

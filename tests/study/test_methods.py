@@ -12,9 +12,9 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score
 from tagalong.study import (
+    Runner,
     Store,
     Study,
-    TrainingRunner,
     make_method,
 )
 from tagalong.study.decisions import train_choices
@@ -26,7 +26,7 @@ from tagalong.study.methods.random_groups import random_cover, random_partition
 def five(tmp_path_factory):
     """A runner with five tasks; its networks are trained once for all tests here."""
     path = tmp_path_factory.mktemp("five") / "run.sqlite"
-    with Store(path) as store, TrainingRunner(small_problem("abcde"), store, executor=Serial()) as runner:
+    with Store(path) as store, Runner(small_problem("abcde"), store, executor=Serial()) as runner:
         yield runner
 
 
@@ -101,7 +101,7 @@ def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
 @pytest.mark.parametrize("free", [True, False])
 def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, name, subsets, free):
     if not free:
-        monkeypatch.setattr("tagalong.study.training_backend.FREE_BYTES", {"cpu": 1})
+        monkeypatch.setattr("tagalong.study.runner.FREE_BYTES", {"cpu": 1})
     executor = WatchedExecutor()
     Study(small_problem("abc"), tmp_path, executor=executor, device="cpu").run([name], [2], seeds=2)
     sizes = [sum(len(chunk.jobs) for chunk in request) for request in executor.requests]
@@ -153,7 +153,7 @@ def test_exact_random_equals_the_mean_over_all_partitions(five):
 def test_random_draws_groupings_if_not_all_networks_are_trained(tmp_path):
     with (
         Store(tmp_path / "run.sqlite") as store,
-        TrainingRunner(small_problem("abcde"), store, executor=Serial()) as runner,
+        Runner(small_problem("abcde"), store, executor=Serial()) as runner,
     ):
         decision, (record,) = decide(runner, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
         choice = decision.choices[3, 0]
@@ -228,7 +228,7 @@ def test_wider_networks_for_all_tasks(five):
 @pytest.mark.parametrize("name", ["hoa", "optimal"])
 def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name):
     decision, _ = decide(five, name)
-    with Store(tmp_path / "run.sqlite") as store, TrainingRunner(five.problem, store, executor=Serial()) as runner:
+    with Store(tmp_path / "run.sqlite") as store, Runner(five.problem, store, executor=Serial()) as runner:
         for job in (five.job(subset, seed) for subset in five.subsets() for seed in (0, 1)):
             row = five.networks([job])[job]
             val = {t: Score(o.loss * (1000 if t == "c" else 1), o.error) for t, o in row.val.items()}

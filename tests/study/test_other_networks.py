@@ -18,7 +18,7 @@ from tagalong.report import write_report
 from tagalong.study import Best, ExternalBackend, Results, Store, Study, open_runner
 from tagalong.study.executors import Serial
 from tagalong.study.keys import Keys
-from tagalong.study.training_backend import split_into_chunks
+from tagalong.study.runner import split_into_chunks
 
 TASKS = ("a", "b", "c")
 TABM = Group(TASKS, TASKS, network="tabm")
@@ -106,8 +106,7 @@ def test_groups_of_networks_that_a_problem_does_not_have_are_refused(problem: Pr
         pytest.raises(InvalidInput, match="`network` must be None, found"),
     ):
         runner.networks([runner.group_job(TABM, 0)])
-    expected = "must not require other networks if networks are trained elsewhere, found a TabM network"
-    with pytest.raises(InvalidInput, match=expected):
+    with pytest.raises(InvalidInput, match="TabM network"):
         ExternalBackend(TASKS, {}).group_job(TABM, 0)
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from verdict_records import records, results, together
 
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, ProblemInfo, Record, Results, Score
-from tagalong.study.latency import measure_latency
 
 
 def some_records() -> list[Record]:
@@ -104,17 +102,3 @@ def test_the_frame_has_nan_where_nothing_is_known() -> None:
     assert frame.budget.isna().tolist() == [False, False, True, True]
     assert frame.test_change.isna().all(), "there is no mtl to compare with"
     assert frame.network.tolist() == [None, None, ("a",), ("b",)]
-
-
-def test_latency_times_the_rows_and_restores_the_mode() -> None:
-    seen: list[tuple[int, bool]] = []
-
-    class RecordsMode(nn.Linear):
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            seen.append((len(rows), self.training))
-            return super().forward(rows)
-
-    network = RecordsMode(3, 2).train()
-    assert measure_latency(network, torch.zeros(5, 3), repeats=4, warm_up=2) > 0
-    assert seen == [(5, False)] * 6
-    assert network.training

@@ -10,12 +10,11 @@ from study_small import Students, small_problem
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
-from tagalong.learn import Job, Lesson, Problem, Recipe, Task, train
+from tagalong.learn import Job, Lesson, Problem, Recipe, Task, Trained, train
 from tagalong.study import ExternalBackend, Score, Study, open_runner
 from tagalong.study.decisions import _taught_by
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
-from tagalong.study.network_result import NetworkResult
 
 TASKS = ("age", "kind")
 
@@ -156,7 +155,7 @@ def test_fresh_seeds_have_teachers_of_their_own(tmp_path: Path) -> None:
 def test_a_diverged_teacher_is_left_out() -> None:
     group = Group("ab", "ab", copy=3, taught=Taught(("x", "y"), (1, 2)))
     scores = {"a": Score(1.0, 0.0), "b": Score(1.0, 0.0)}
-    new = {key: NetworkResult(Job(("a", "b")), scores, scores, 1, 0.0, 1, key=f"new {key}") for key in "xy"}
+    new = {key: Trained(Job(("a", "b")), scores, scores, 1, 0.0, 1, key=f"new {key}") for key in "xy"}
     assert _taught_by(group, new).taught == Taught(("new x", "new y"), (1, 2))
     lost = {**new, "y": replace(new["y"], best_epoch=-1)}
     assert _taught_by(group, lost).taught == Taught(("new x",))

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tagalong.learn import Job, Problem
-from tagalong.study import Chunk, NetworkResult
-from tagalong.study.executors import Advance, Serial
+from tagalong.learn import Job, Problem, Trained
+from tagalong.progress import ProgressReporter
+from tagalong.study import Chunk
+from tagalong.study.executors import Serial
 
 
 class WatchedExecutor(Serial):
@@ -28,21 +29,22 @@ class WatchedExecutor(Serial):
         self.requests: list[Sequence[Chunk]] = []
         self._limit, self._workers, self._pickled = limit, workers, pickled
 
-    def worker_count(self, device: str) -> int:
+    def planned_workers(self, device: str) -> int:
         return self._workers
 
-    def start(self, problem: Problem, device: str) -> None:
+    def start(self, problem: Problem, device: str) -> int:
         if self._pickled:
             cloudpickle = pytest.importorskip("cloudpickle")
             problem = pickle.loads(cloudpickle.dumps(problem))
         super().start(problem, device)
+        return self._workers
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
+    def map(self, chunks: Sequence[Chunk], report: ProgressReporter) -> Iterator[tuple[Chunk, list[Trained]]]:
         self.requests.append(chunks)
         for chunk in chunks:
             if self._limit == 0:
                 raise KeyboardInterrupt
-            ((_, results),) = super().map([pickle.loads(pickle.dumps(chunk)) if self._pickled else chunk], advance)
+            ((_, results),) = super().map([pickle.loads(pickle.dumps(chunk)) if self._pickled else chunk], report)
             self._limit = None if self._limit is None else self._limit - 1
             yield chunk, results
 

@@ -36,6 +36,7 @@ from .constant import skill_units as skill_units
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary
 from .early_stopping import first_half as first_half
+from .early_stopping import halve_rows as halve_rows
 from .engine import Training as Training
 from .engine import train as train
 from .engine import train_many as train_many

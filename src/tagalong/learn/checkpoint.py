@@ -37,7 +37,10 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
         wanted = location if location == "cpu" else str(device)
         return torch.serialization.default_restore_location(storage, wanted)
 
-    content = io.BytesIO(path.read_bytes())
+    try:
+        content = io.BytesIO(path.read_bytes())
+    except FileNotFoundError:  # another process has just finished the same training
+        return None
     try:
         state: dict[str, Any] = torch.load(content, map_location=restore_location, weights_only=True)
         saved = state["of"]

@@ -7,7 +7,8 @@ correction, networks for few tasks look better than networks for many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -24,6 +25,31 @@ def first_half(rows: int, groups: Tensor | None = None) -> Tensor:
     """
     number = torch.arange(rows) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
     return number % 2 == 0
+
+
+def halve_rows(
+    losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
+) -> dict[str, tuple[float, float]]:
+    """Returns each task's mean loss on each half of the rows, or an empty dict if the per-row losses are unknown.
+
+    Args:
+        losses: the per-row losses of each task, with NaN for rows without a label.
+        groups: the group of each row. Rows in the same group are assigned to the same half.
+
+    Example:
+        >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
+        {'age': (2.0, 2.0)}
+    """
+    rows = {task: values for task, values in losses.items() if values is not None}
+    if len(rows) < len(losses) or not rows:
+        return {}
+    first = first_half(len(next(iter(rows.values()))), groups).numpy()
+    return {task: (_mean_loss(values[first]), _mean_loss(values[~first])) for task, values in rows.items()}
+
+
+def _mean_loss(losses: NDArray[np.float32]) -> float:
+    present = losses[np.isfinite(losses)].astype(np.float64)
+    return float(present.mean()) if len(present) else math.nan
 
 
 def stopping_flattery(curve: ArrayLike, weights: Sequence[float]) -> NDArray[np.float64]:

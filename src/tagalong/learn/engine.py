@@ -34,7 +34,7 @@ from tagalong.score import Score
 from .checkpoint import load_checkpoint, save_checkpoint
 from .chunks import make_chunks
 from .classical import FittedHeads
-from .early_stopping import stopping_flattery
+from .early_stopping import halve_rows, stopping_flattery
 from .fitted_step import FittedStep
 from .job import Diverged, Job, Trained, job_problems
 from .module_step import ModuleStep
@@ -347,9 +347,10 @@ class Training:
             if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
                 weights = [self.problem.task(name).weight for name in job.tasks]
                 flattery = stopping_flattery(own_curve[..., 1:], weights)
+            val_scores = {task: val[number].get(task, UNKNOWN_SCORE) for task in job.tasks}
             trained = Trained(
                 job,
-                val={task: val[number].get(task, UNKNOWN_SCORE) for task in job.tasks},
+                val=val_scores,
                 test={task: test[number].get(task, UNKNOWN_SCORE) for task in job.tasks},
                 curve=own_curve[..., 0],
                 best_epoch=int(self.best_epoch[number]),
@@ -359,6 +360,7 @@ class Training:
                 state=None if diverged else states[number],
                 affinity=affinity,
                 flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
+                halves=halve_rows({task: score.rows for task, score in val_scores.items()}, self.problem.val.groups),
             )
             networks.append(trained)
         return networks

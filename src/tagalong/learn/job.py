@@ -56,38 +56,44 @@ class Job:
         return recipe if self.lr is None else replace(recipe, lr=self.lr)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Trained:
-    """A trained network.
+    """A trained network. In a store, it is a row.
 
     Attributes:
         job: the job that was run.
         val: the validation score of each task, with the kept weights.
         test: the test score of each task, with the kept weights.
-        curve: the validation losses [epochs, tasks], in the order of `job.tasks`.
-        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, the scores are
-            NaN and there are no weights.
         steps: the number of optimizer steps.
         seconds: the training time in seconds. If several networks were trained together, the time is divided among
             them.
-        parameters: the number of parameters of the encoder and heads.
-        state: the kept weights and buffers as a `Network.state_dict`, or None if they were not stored.
+        parameters: the number of parameters of the encoder and heads, or 0 if unknown.
+        best_epoch: the epoch whose weights are kept, counting from 0. If training diverged, this is -1, the scores are
+            NaN and there are no weights.
+        curve: the validation losses [epochs, tasks], in the order of `job.tasks`. Empty if unknown.
+        state: the kept weights and buffers as a `Network.state_dict`, or None if they were not kept.
         affinity: the measured affinity, if there was a meter.
         flattery: for each task, an estimate of how much too low its validation loss is because the validation rows
             also chose the epoch (see `stopping_flattery`). Empty if unknown.
+        halves: each task's loss on each half of the validation rows (see `halve_rows`). Empty if unknown.
+        key: the key in a store, or an empty string if there is none.
+
+    Arrays do not count in comparisons.
     """
 
     job: Job
     val: Mapping[str, Score]
     test: Mapping[str, Score]
-    curve: NDArray[np.float64]
-    best_epoch: int
     steps: int
     seconds: float
     parameters: int
-    state: Mapping[str, Tensor] | None = field(default=None, repr=False)
-    affinity: Affinity | None = field(default=None, repr=False)
+    best_epoch: int = 0
+    curve: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)), repr=False, compare=False)
+    state: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
+    affinity: Affinity | None = field(default=None, repr=False, compare=False)
     flattery: Mapping[str, float] = field(default_factory=dict)
+    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    key: str = ""
 
     @property
     def diverged(self) -> bool:

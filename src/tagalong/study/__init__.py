@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from .decisions import compare_methods as compare_methods
     from .defaults import default_methods as default_methods
     from .executors import Chunk as Chunk
+    from .executors import Elsewhere as Elsewhere
     from .executors import Executor as Executor
+    from .executors import Pending as Pending
     from .executors import make_executor as make_executor
-    from .executors import train_chunk as train_chunk
     from .external import ExternalStudy as ExternalStudy
     from .external_backend import ExternalBackend as ExternalBackend
     from .external_csv import tasks_in_csv as tasks_in_csv
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .methods import make_method as make_method
     from .methods import method_names as method_names
     from .methods import register_method as register_method
-    from .network_result import NetworkResult as NetworkResult
     from .planning import TrainingPlan as TrainingPlan
     from .planning import plan as plan
     from .records import Cost as Cost
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
     from .runner import Runner as Runner
+    from .runner import check_runner as check_runner
+    from .runner import open_runner as open_runner
+    from .runner import train_side_by_side as train_side_by_side
     from .search_log import LoggedTraining as LoggedTraining
     from .search_log import SearchLog as SearchLog
     from .store import Store as Store
@@ -49,10 +52,6 @@ if TYPE_CHECKING:
     from .summary import TaskChange as TaskChange
     from .text import label_text as label_text
     from .text import percent as percent
-    from .training_backend import TrainingRunner as TrainingRunner
-    from .training_backend import check_runner as check_runner
-    from .training_backend import open_runner as open_runner
-    from .training_backend import train_side_by_side as train_side_by_side
     from .uncertainty import RowNoise as RowNoise
     from .uncertainty import interval_half_width as interval_half_width
     from .uncertainty import row_stderr as row_stderr
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Answer": ".verdict_text",
-    "Runner": ".runner",
     "Best": ".best",
     "BudgetResult": ".verdict",
     "Change": ".verdict",
@@ -81,7 +79,6 @@ _HOMES = {
     "LoggedTraining": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
-    "NetworkResult": ".network_result",
     "Oracle": ".methods",
     "ProblemInfo": ".records",
     "Progress": "tagalong.progress",
@@ -95,11 +92,11 @@ _HOMES = {
     "StoreError": ".store",
     "Study": ".study",
     "TaskChange": ".summary",
-    "TrainingRunner": ".training_backend",
+    "Runner": ".runner",
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
     "averaged_tasks": ".records",
-    "check_runner": ".training_backend",
+    "check_runner": ".runner",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "default_methods": ".defaults",
@@ -109,15 +106,16 @@ _HOMES = {
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
-    "open_runner": ".training_backend",
     "percent": ".text",
+    "open_runner": ".runner",
     "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",
     "row_stderr": ".uncertainty",
     "tasks_in_csv": ".external_csv",
-    "train_chunk": ".executors",
-    "train_side_by_side": ".training_backend",
+    "Elsewhere": ".executors",
+    "Pending": ".executors",
+    "train_side_by_side": ".runner",
     "verdict_from_csv": ".external_csv",
 }
 

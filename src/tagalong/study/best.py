@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -37,6 +37,7 @@ from .candidates import picked_record, without_tasks
 from .documents import NETWORKS_FOLDER, NETWORKS_NAME, TRAIN_AGAIN, NetworksFile, NetworksFileError
 from .members import member_seed, serving_network
 from .records import Label, Record, averaged_tasks, check_served
+from .runner import Runner
 from .saved_networks import load_network, load_tensors, save_layers, save_tensors
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = "example.pt"
 LOADER_SCRIPT = "load.py"
-States = Callable[[str], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -269,23 +269,21 @@ class Best:
 
 def keep_best(
     results: Results,
-    problem: Problem,
-    get_state: States,
-    get_width: Callable[[str], float] = lambda key: 1.0,
+    runner: Runner,
     label: Label | None = None,
 ) -> Best:
     """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
         results: the results of a study. The records contain the networks' store keys.
-        problem: the problem that the networks were trained on.
-        get_state: a function that returns the weights of a network, given its key.
-        get_width: a function that returns the width of a network, given its key.
+        runner: the runner that trained the networks.
         label: the method and budget of the networks to build, or None for the recommended networks.
     """
     record = recommended_record(results, label)
-    states, widths = [get_state(key) for key in record.networks], [get_width(key) for key in record.networks]
-    return Best.build(problem, record.groups, states, record.seed, widths)
+    states = [runner.weights(key) for key in record.networks]
+    trained = runner.store.results(record.networks)
+    widths = [trained[key].job.width for key in record.networks]
+    return Best.build(runner.problem, record.groups, states, record.seed, widths)
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:

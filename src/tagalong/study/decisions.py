@@ -13,14 +13,13 @@ from tagalong.affinity import CAUTION
 from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job
+from tagalong.learn import Diverged, Job, Trained
 from tagalong.score import Score
 
 from .documents import GroupingsFile
 from .external_backend import PREDICTIONS_HINT
 from .learning import Learning
 from .methods import Choice, Combined, Decision, Method, no_average
-from .network_result import NetworkResult
 from .records import TOGETHER, Cost, Label, Record, averaged_tasks, network_key
 from .runner import Runner
 from .search_log import format_effort
@@ -51,7 +50,9 @@ def compare_methods(
         ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
         Diverged: If the network for all tasks diverges for at least one seed.
     """
-    request = check_request(runner.tasks, methods, budgets, seeds, options, problem=runner.problem)
+    request = check_request(
+        runner.tasks, methods, budgets, seeds, options, problem=runner.problem if runner.trains else None
+    )
     # The networks for all tasks come first, since every cost is relative to theirs.
     runner.networks([runner.job(runner.tasks, seed) for seed in request.seeds], "all tasks together")
     return train_choices(runner, decide_all(runner, request), request.seeds)
@@ -142,7 +143,7 @@ def check_averages(runner: Runner, method: str, choice: Choice) -> None:
 
 
 def _expected_scores(
-    runner: Runner, choice: Choice, results: Sequence[NetworkResult], probabilities: Sequence[float], split: str
+    runner: Runner, choice: Choice, results: Sequence[Trained], probabilities: Sequence[float], split: str
 ) -> dict[str, Score]:
     """Returns each task's score in the networks that serve it, or NaN if no groups were chosen.
 
@@ -178,10 +179,10 @@ def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
 
 
 def _network_width(method: Method, runner: Runner) -> float:
-    return 1.0 if runner.problem is None else method.width(runner.problem)
+    return method.width(runner.problem) if runner.trains else 1.0
 
 
-def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequence[float]) -> int:
+def _expected_parameters(results: Sequence[Trained], probabilities: Sequence[float]) -> int:
     """Returns the expected total number of parameters, or 0 if it is unknown for any network."""
     if not all(row.parameters for row in results):
         return 0
@@ -191,7 +192,7 @@ def _expected_parameters(results: Sequence[NetworkResult], probabilities: Sequen
 def _total_latency(runner: Runner, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
     """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
     seconds = [
-        runner.latency(group.serves, job.width, **({"network": job.network} if job.network else {}))
+        runner.latency(group.serves, job.width, job.network)
         for group, job in zip(groups, jobs, strict=True)
         if group.serves
     ]
@@ -199,9 +200,7 @@ def _total_latency(runner: Runner, groups: Sequence[Group], jobs: Sequence[Job])
     return sum(known) if known and len(known) == len(seconds) else None
 
 
-def _expected_cost(
-    results: Sequence[NetworkResult], probabilities: Sequence[float], step_costs: Sequence[float]
-) -> Cost:
+def _expected_cost(results: Sequence[Trained], probabilities: Sequence[float], step_costs: Sequence[float]) -> Cost:
     weighted = list(zip(probabilities, results, step_costs, strict=True))
     return Cost(
         round(sum(probabilities)),
@@ -299,7 +298,7 @@ def _with_fresh_teachers(runner: Runner, original: Decision, decision: Decision)
     return replace(decision, choices=choices)
 
 
-def _taught_by(group: Group, fresh: Mapping[str, NetworkResult]) -> Group:
+def _taught_by(group: Group, fresh: Mapping[str, Trained]) -> Group:
     """Replaces the teachers of a group, given the key of each. Those that diverged are left out."""
     if group.taught is None or not fresh.keys() >= set(group.taught.teachers):
         return group

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer
-from tagalong.learn import Diverged, Job, Task
+from tagalong.learn import Diverged, Job, Task, Trained
 
 from .candidates import comparable_records
 from .decisions import decide_all, explain_decisions, train_choices
@@ -23,7 +23,6 @@ from .external_files import file_signature, has_plan, locked, plan_document, rea
 from .external_results import Losses, check_result, check_told_predictions
 from .external_targets import ExternalTargets, check_targets
 from .learning import Learning, constant_p_values
-from .network_result import NetworkResult
 from .planning import Affinities, PlanRequest, TrainingPlan, check_plan, make_plan
 from .records import ProblemInfo, Record
 from .results import Results
@@ -275,7 +274,7 @@ class ExternalRun:
         document: the initial plan, before any results, as a JSON document.
     """
 
-    def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
+    def __init__(self, request: PlanRequest, known: Mapping[Job, Trained] | None = None) -> None:
         self.request, self.known = request, dict(known or {})
         first = make_plan(request.study, self._make_backend({}))
         self.document = plan_document(first, request)
@@ -298,7 +297,7 @@ class ExternalRun:
     def _backend(self) -> ExternalBackend:
         return self._make_backend(self.known)
 
-    def _make_backend(self, known: Mapping[Job, NetworkResult]) -> ExternalBackend:
+    def _make_backend(self, known: Mapping[Job, Trained]) -> ExternalBackend:
         return ExternalBackend(self.request.tasks, known, self.request.affinities, self.request.targets)
 
     @property
@@ -321,7 +320,7 @@ class ExternalRun:
         needed = ((tasks, seed) for tasks, seed in self.plan.networks if copies.get(seed, (seed, 0))[0] in seeds)
         return [(tasks, seed) for tasks, seed in needed if Job(tasks, seed) not in self.known]
 
-    def add(self, result: NetworkResult) -> None:
+    def add(self, result: Trained) -> None:
         """Adds a network's result."""
         scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
         lengths = {len(score.rows) for score in scores if score.rows is not None}

@@ -13,21 +13,22 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import Job, Task
+from tagalong.learn import Job, Task, Trained
 from tagalong.score import Score
 
+from .executors import Elsewhere, Pending
 from .external_targets import ExternalTargets, Parts, arrays_checksum, flatten_parts
 from .members import member_seed
-from .network_result import Losses, NetworkResult, plain_steps
 from .records import Cost, Record, averaged_tasks
-from .runner import Runner, describe_jobs
+from .runner import Runner, plain_steps, without_rows
+from .store import Losses
 
 COSINE_ESTIMATORS = ("cosine", "cosine_kernels", "centered_cosine")  # estimators whose affinities `cs` uses
 PREDICTIONS_HINT = "pass `targets` to ExternalStudy and predictions to tell()"
 
 
 @dataclass(frozen=True)
-class ExternalResult(NetworkResult):
+class ExternalResult(Trained):
     """The result of a network trained elsewhere.
 
     Attributes:
@@ -42,22 +43,10 @@ class ExternalResult(NetworkResult):
         return arrays_checksum(flatten_parts(self.predictions))
 
 
-class MissingNetworks(Exception):
-    """Raised when a method needs the results of networks that have not been trained yet.
-
-    Args:
-        jobs: the missing networks.
-    """
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        super().__init__(describe_jobs(jobs))
-        self.jobs = tuple(jobs)
-
-
 class ExternalBackend(Runner):
     """Looks up the results of networks trained elsewhere.
 
-    Requesting a network without a result raises `MissingNetworks`. Once the missing results are available, the same
+    Requesting a network without a result raises `Pending`. Once the missing results are available, the same
     methods can be run again.
 
     Args:
@@ -75,20 +64,14 @@ class ExternalBackend(Runner):
     def __init__(
         self,
         tasks: Iterable[str],
-        results: Mapping[Job, NetworkResult],
+        results: Mapping[Job, Trained],
         affinities: Mapping[str, Affinity] | None = None,
         targets: ExternalTargets | None = None,
     ) -> None:
-        super().__init__(tasks)
+        super().__init__(without_rows(tasks), executor=Elsewhere())
         self.requests: list[Job] = []
         self.copies: dict[int, tuple[int, int]] = {}
-        self._known, self._affinities, self._targets = results, affinities or {}, targets
-
-    def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        if rule != "plain" or width != 1:
-            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
-            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
-        return super().job(tasks, seed)
+        self._results, self._affinities, self._targets = results, affinities or {}, targets
 
     def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         if group.copy:
@@ -98,11 +81,11 @@ class ExternalBackend(Runner):
     def task(self, name: str) -> Task | None:
         return None if self._targets is None else self._targets.task(name)
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, Trained]:
         self.requests += jobs
-        if missing := [job for job in jobs if job not in self._known]:
-            raise MissingNetworks(missing)
-        return self._known
+        if missing := [job for job in jobs if job not in self._results]:
+            raise Pending(missing)
+        return self._results
 
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
@@ -119,7 +102,7 @@ class ExternalBackend(Runner):
         return affinity, {seed: self._measuring_cost(affinity, seed, len(seeds)) for seed in seeds}
 
     def _measuring_cost(self, affinity: Affinity, seed: int, runs: int) -> Cost:
-        network = self._known.get(self.job(self.tasks, seed))
+        network = self._results.get(self.job(self.tasks, seed))
         if network is None:  # groups can be decided before the cost of the affinity is known
             return Cost(1)
         steps = plain_steps(affinity, network.steps, runs) if network.steps else 0
@@ -129,7 +112,7 @@ class ExternalBackend(Runner):
         averaged = self.average_scores(record.groups, record.networks, part) if averaged_tasks(record.groups) else {}
         found: Losses = {task: score.rows for task, score in averaged.items() if score.rows is not None}
         for group in record.groups:
-            scores = getattr(self._known[self.group_job(group, record.seed)], part)
+            scores = getattr(self._results[self.group_job(group, record.seed)], part)
             for task in group.serves - averaged.keys():
                 if scores[task].rows is None:
                     return None
@@ -139,11 +122,11 @@ class ExternalBackend(Runner):
     def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
         """Returns the scores of the tasks that several networks serve, computed from the networks' predictions."""
         tasks = averaged_tasks(groups)
-        jobs = {result.key: job for job, result in self._known.items() if result.key in networks}
+        jobs = {result.key: job for job, result in self._results.items() if result.key in networks}
         members = [(group, jobs.get(key)) for group, key in zip(groups, networks, strict=True) if group.serves & tasks]
         if any(job is None for _, job in members):
             raise self._without_predictions()
-        if any(self._known[job].diverged for _, job in members if job is not None):
+        if any(self._results[job].diverged for _, job in members if job is not None):
             return dict.fromkeys(tasks, Score(math.nan, math.nan))
         outputs = self.outputs([job for _, job in members if job is not None], part)
         served = [

@@ -16,7 +16,7 @@ import numpy as np
 
 from tagalong.errors import InvalidInput, as_tuple, collect, first_few, is_integer, raise_problems
 from tagalong.group import Group
-from tagalong.learn import Job
+from tagalong.learn import Job, Trained
 from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
 from .external import ExternalRun
@@ -24,7 +24,6 @@ from .external_results import check_result, check_told_predictions
 from .external_targets import ExternalTargets, Parts
 from .members import member_seed
 from .methods import BestOf, Decision, Method, Optimal, make_method
-from .network_result import NetworkResult
 from .planning import (
     COPY_COLUMN,
     KEY_COLUMNS,
@@ -117,7 +116,7 @@ def _check_without_targets(table: pd.DataFrame, kinds: Mapping[str, str] | None,
             raise InvalidInput(argument, "can only be used together with `targets_file`")
 
 
-def _read_losses(job: Job, cells_by_task: Mapping[str, Cells], file: Path) -> NetworkResult:
+def _read_losses(job: Job, cells_by_task: Mapping[str, Cells], file: Path) -> Trained:
     losses = _losses_and_errors(cells_by_task, "val"), _losses_and_errors(cells_by_task, "test")
     if _has_diverged(cells_by_task):
         return check_result(job, None, None, **_read_costs(cells_by_task))
@@ -162,7 +161,7 @@ def _score_all(
     jobs: Mapping[tuple[str, int], Job],
     predictions: Mapping[Job, Parts],
     targets: ExternalTargets,
-) -> list[NetworkResult]:
+) -> list[Trained]:
     """Computes the losses of all networks, or raises an error that lists the problems of all predictions."""
     results, problems = [], []
     for key, job in jobs.items():

@@ -23,7 +23,7 @@ from tagalong.files import (
     unpack_arrays,
     write_atomic,
 )
-from tagalong.learn import Job, Task
+from tagalong.learn import Job, Task, Trained
 from tagalong.score import Score
 
 from .documents import Count, NumberOrNull
@@ -31,7 +31,6 @@ from .external_backend import ExternalResult
 from .external_results import check_told_predictions, diverged_result, job_hash
 from .external_targets import Parts, check_targets, flatten_parts, read_flat_parts
 from .methods import make_method
-from .network_result import NetworkResult
 from .planning import PlanRequest, TrainingPlan
 from .study_request import StudyRequest
 
@@ -104,7 +103,7 @@ def file_signature(out: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def write_run(out: Path, request: PlanRequest, plan: Mapping[str, Any], results: Iterable[NetworkResult]) -> None:
+def write_run(out: Path, request: PlanRequest, plan: Mapping[str, Any], results: Iterable[Trained]) -> None:
     """Writes the per-row losses and affinities, and then the JSON document that refers to them.
 
     Args:
@@ -141,7 +140,7 @@ def read_plan(out: Path) -> PlanRequest:
     return PlanRequest(plan.tasks, StudyRequest(methods, plan.budgets, plan.seeds), affinities, plan.options, targets)
 
 
-def read_results(out: Path, request: PlanRequest, known: Mapping[Job, NetworkResult]) -> dict[Job, NetworkResult]:
+def read_results(out: Path, request: PlanRequest, known: Mapping[Job, Trained]) -> dict[Job, Trained]:
     """Reads the results; those that are already known are not read again."""
     return dict(_read_result(out, entry, request, known) for entry in ToldDocument.read(out / FILE).told)
 
@@ -157,7 +156,7 @@ def plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
     return document if request.targets is None else document | {"targets": request.targets.document}
 
 
-def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
+def _result_document(out: Path, result: Trained) -> dict[str, Any]:
     predictions = None
     if isinstance(result, ExternalResult) and result.predictions:
         predictions = _write_arrays(out, result.key, result.checksum, result.predictions)
@@ -180,8 +179,8 @@ def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None
 
 
 def _read_result(
-    out: Path, entry: ToldDocument.Result, request: PlanRequest, known: Mapping[Job, NetworkResult]
-) -> tuple[Job, NetworkResult]:
+    out: Path, entry: ToldDocument.Result, request: PlanRequest, known: Mapping[Job, Trained]
+) -> tuple[Job, Trained]:
     job = Job(tuple(task for task in request.tasks if task in entry.tasks), entry.seed)
     if job in known:
         return job, known[job]
@@ -202,7 +201,7 @@ def _read_result(
             rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry.tasks)}
     val = {task: Score(*entry.val[task]) for task in job.tasks}
     test = {task: Score(*entry.test[task], rows=rows.get(task)) for task in job.tasks}
-    return job, NetworkResult(job, val, test, *costs, halves=entry.halves)
+    return job, Trained(job, val, test, *costs, halves=entry.halves)
 
 
 def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
@@ -220,7 +219,7 @@ def _archive_name(name: str, checksum: str) -> str:
     return f"{FOLDER}/{name}-{checksum[:16]}.npz"
 
 
-def _write_rows(out: Path, result: NetworkResult) -> str | None:
+def _write_rows(out: Path, result: Trained) -> str | None:
     """Writes the per-row test losses and returns the file name.
 
     Returns None if there are no losses.

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, is_nonnegative, is_number, raise_problems
-from tagalong.learn import Job
+from tagalong.learn import Job, Trained, halve_rows
 from tagalong.score import Score
 
 from .external_backend import ExternalResult
 from .external_targets import ExternalTargets, Parts, check_predictions
-from .network_result import NetworkResult, halve_rows
 
 MAX_LOSS = 1e150
 Losses = Mapping[str, float | Sequence[float]]
@@ -34,7 +33,7 @@ def check_result(
     parameters: int | None = None,
     *,
     val_rows: Mapping[str, Any] | None = None,
-) -> NetworkResult:
+) -> Trained:
     """Returns the validated result of a network, or raises a single error that lists every problem.
 
     A network without losses diverged.
@@ -54,7 +53,7 @@ def check_result(
         scores[part] = {task: _score(problems, part, task, losses[task], known.get(task)) for task in losses}
     raise_problems(problems)
     costs = _costs(steps, seconds, parameters)
-    return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
+    return Trained(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
 
 
 def check_told_predictions(
@@ -65,7 +64,7 @@ def check_told_predictions(
     steps: int | None = None,
     seconds: float | None = None,
     parameters: int | None = None,
-) -> NetworkResult:
+) -> Trained:
     """Returns the result of a network computed from its predictions, or raises an error that lists every problem.
 
     A network without predictions diverged.
@@ -82,7 +81,7 @@ def check_told_predictions(
 
 def _score_predictions(
     job: Job, targets: ExternalTargets, predictions: Parts, steps: int, seconds: float, parameters: int
-) -> NetworkResult:
+) -> Trained:
     scores = {part: targets.average_scores([targets.outputs(one)], part) for part, one in predictions.items()}
     halves = halve_rows({task: score.rows for task, score in scores["val"].items()})
     costs = steps, seconds, parameters
@@ -108,10 +107,10 @@ def _costs(steps: int | None, seconds: float | None, parameters: int | None) -> 
     return int(steps or 0), float(seconds or 0.0), int(parameters or 0)
 
 
-def diverged_result(job: Job, steps: int, seconds: float, parameters: int) -> NetworkResult:
+def diverged_result(job: Job, steps: int, seconds: float, parameters: int) -> Trained:
     """Returns the result of a network that diverged."""
     unknown = {task: Score(math.nan, math.nan) for task in job.tasks}
-    return NetworkResult(job, unknown, unknown, steps, seconds, parameters, best_epoch=-1)
+    return Trained(job, unknown, unknown, steps, seconds, parameters, best_epoch=-1)
 
 
 def _row_losses(

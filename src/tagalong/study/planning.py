@@ -16,11 +16,11 @@ from tagalong.files import write_atomic
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 
+from .executors import Pending
 from .external_backend import (
     COSINE_ESTIMATORS,
     PREDICTIONS_HINT,
     ExternalBackend,
-    MissingNetworks,
     method_of_estimator,
 )
 from .external_targets import ExternalTargets
@@ -212,7 +212,7 @@ def make_plan(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
         try:
             method.begin(backend, request.seeds)
             found[method.name] = method, method.decide(backend, request.budgets, request.seeds)
-        except MissingNetworks:
+        except Pending:
             deciding[method.name] = list(backend.requests)
         except Diverged:
             continue  # nothing more to train: it cannot decide, as `decide_all` reports
@@ -276,7 +276,7 @@ class PlannedGroups(Method):
     def decide(self, backend: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         costs = {}
         if self.name in ESTIMATORS:  # affinities are measured in one training of all tasks
-            with suppress(MissingNetworks):
+            with suppress(Pending):
                 costs = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}
         choices = {(budget, seed): Choice(groups) for budget, groups in self._groups.items() for seed in seeds}
         return Decision(choices, costs)

@@ -1,108 +1,246 @@
-"""Runners give methods the results of networks.
+"""The runner gives methods the results of networks.
 
 A method asks for jobs and never cares who trains them:
 
-- `runner.job` and `runner.group_job` make the jobs, `runner.networks(jobs)` returns their results by job.
-- The runner looks the jobs up in its store. Those that the store lacks are pending: its executor trains them, here, in
-  worker processes or on a cluster, and each becomes a row of the store the moment it is finished.
-- Without an executor, networks are trained elsewhere: `networks` then raises an error that lists the pending jobs, and
-  the method is asked again once their results were added to the store.
-- `runner.outputs`, `row_losses` and `average_scores` answer later questions from the store, `measure_affinity` and
-  `remember` store what else was computed.
+- `Runner.job` and `Runner.group_job` make the jobs, `Runner.networks(jobs)` returns their results by job.
+- The runner looks the jobs up in its store. Those that the store lacks are trained by its executor: here, in worker
+  processes or on a cluster. Each becomes a row of the store when it is finished.
+- With the executor `Elsewhere`, networks are trained by somebody else's script: `networks` raises `Pending`, and the
+  method is asked again once their results were added to the store.
+- `outputs`, `row_losses` and `average_scores` answer later questions from the store. `measure_affinity`, `latency` and
+  `remember` store what else takes long to compute.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property, reduce
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, first_few
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job, Problem, Task, relative_step_cost, width_of_size
+from tagalong.learn import (
+    Diverged,
+    Job,
+    Lesson,
+    Network,
+    Problem,
+    Rows,
+    Split,
+    Task,
+    Taught,
+    Trained,
+    average_answers,
+    average_scores_on,
+    build_network,
+    networks_at_once,
+    outputs_on_rows,
+    relative_step_cost,
+    score_outputs,
+    why_not_batched,
+    width_of_size,
+)
+from tagalong.progress import NoProgress, Progress, ProgressReporter
 from tagalong.score import Score
 
-from .members import member_seed
-from .network_result import Losses, NetworkResult
-from .records import Cost, Record
+from .executors import Chunk, Executor, device_name, make_executor
+from .keys import Keys
+from .members import member_seed, serving_network
+from .records import Cost, Record, averaged_tasks
 from .relative_losses import Subset
+from .run_folder import check_store, log_to_file
+from .store import Losses, Store
 
 logger = logging.getLogger(__name__)
+Keep = Literal["all", "recommended"]
 MOST_NAMED = 5  # networks that a message lists
+CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
+DEFAULT_CHUNK_SIZE = 4096
+MAX_SEPARATE_SEEDS = 3  # the most seeds whose single networks are trained separately
+# The memory of networks that take about twice as long together as one of them alone, by device.
+FREE_BYTES = {"cpu": 2 * 2**20}
+DEFAULT_FREE_BYTES = 512 * 2**20
+CHECKPOINT_KEY_DIGITS = 32  # of a key in the name of a file
+NETWORKS_PER_PASS = 16  # networks that answer the same rows at a time, which limits memory
+TIMED_PASSES = 20
 
 
-class Runner(ABC):
-    """Provides the results of networks and the affinities between tasks, either by training or by lookup.
+@contextmanager
+def open_runner(
+    problem: Problem,
+    out: str | os.PathLike[str],
+    *,
+    executor: str | Executor = "serial",
+    device: str = "auto",
+    progress: Progress | None = None,
+    keep: Keep = "all",
+) -> Iterator[Runner]:
+    """Opens a runner that stores networks in `run.sqlite` in the given folder and logs to `run.log`.
 
-    Methods request the networks that they need without knowing where the results come from.
+    On exit, the executor is stopped.
 
     Args:
-        tasks: the names of all tasks.
+        problem: the problem to train on. The same folder can also store networks for other problems.
+        out: the folder, which is created if it does not exist.
+        executor: see `Study`.
+        device: see `Study`.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
+        keep: "all" or, to save space, "recommended", which drops the weights of networks not marked with `Store.keep`
+            at the end.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Recipe, Task
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as out, open_runner(problem, out, device="cpu") as runner:
+        ...     jobs = [runner.job(["age"], seed=0), runner.job(["age", "height"], seed=0)]
+        ...     results = runner.networks(jobs)
+        >>> [sorted(result.test) for result in results.values()]
+        [['age'], ['age', 'height']]
+    """
+    made_executor, checked_device, folder = make_executor(executor), device_name(device), Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / "partial"
+    with log_to_file(folder / "run.log") as unwritten, Store(folder / "run.sqlite") as store:
+        runner = Runner(problem, store, made_executor, device=checked_device, progress=progress, partial=partial)
+        with runner:
+            runner.unwritten = unwritten
+            yield runner
+            if keep == "recommended":
+                runner.drop_weights()
+            runner.tidy()
+
+
+def check_runner(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
+    """Raises the errors that `open_runner` would raise, without loading a problem.
+
+    Args:
+        out: see `open_runner`.
+        executor: see `open_runner`.
+        device: see `open_runner`.
+
+    Raises:
+        ValueError: If the executor or device is unknown, or the networks in the folder cannot be used.
+    """
+    make_executor(executor)
+    device_name(device)
+    check_store(Path(out))
+
+
+def without_rows(tasks: Iterable[str]) -> Problem:
+    """Returns a problem of which only the names of the tasks are known, for runners that train nothing."""
+    names = tuple(tasks)
+    empty = Split(torch.zeros(0, 0), {name: torch.zeros(0) for name in names})
+    return Problem("unknown", tuple(Task(name, "regression") for name in names), empty, empty, empty, nn.Identity)
+
+
+class Runner:
+    """Provides the results of the networks for one problem: from its store, or from its executor.
+
+    Networks that are requested together are split evenly over the executor's workers, in chunks that are trained as one
+    computation. A network's results can differ in the last bits depending on the other networks in its chunk. Chunks
+    therefore do not depend on which networks are already finished, and each chunk is stored in one transaction.
+
+    A subclass may look up results elsewhere: `find_results` and `measure_affinity` are all that most methods need.
+
+    Args:
+        problem: the problem.
+        store: the store of finished networks. Defaults to a store in memory.
+        executor: the executor that trains chunks of networks (see `make_executor`). Defaults to training in this
+            process.
+        device: the device to train on.
+        progress: an object that receives the number of networks to train and an update whenever one finishes.
+        partial: the folder for checkpoints, or None to disable them.
 
     Attributes:
+        problem: the problem.
         tasks: the names of all tasks.
-        problem: the data and architecture, or None if networks are not trained here.
-        can_teach: whether networks can learn from the answers of others (see `Taught`).
+        trains: whether networks are trained here. If not, only plain networks can be requested.
+        store: the store of finished networks.
+        keys: the keys of the networks in the store.
+        executor: the executor.
+        device: the device to train on.
+        unwritten: sentences about files that could not be written, e.g. on a full disk.
     """
 
-    problem: Problem | None = None
-    can_teach = False
-
-    def __init__(self, tasks: Iterable[str]) -> None:
-        self.tasks = tuple(tasks)
+    def __init__(
+        self,
+        problem: Problem,
+        store: Store | None = None,
+        executor: Executor | None = None,
+        *,
+        device: str = "cpu",
+        progress: Progress | None = None,
+        partial: Path | None = None,
+    ) -> None:
+        self.problem, self.tasks, self.device = problem, problem.names, device
+        self.store = Store() if store is None else store
+        self.executor = executor or make_executor("serial")
+        self.trains: bool = getattr(self.executor, "trains", True)
+        self.keys = Keys(problem, device)
+        self.unwritten: list[str] = []
+        self._progress, self._partial = progress or NoProgress(), partial
+        self._workers: list[int] = []  # their number, once the executor has started; shared with variants
+        self._known: dict[Job, Trained] = {}
         self._requested: set[Job] = set()
         self._diverged: set[Job] = set()
+        self._lessons: dict[Taught, Mapping[str, Tensor]] = {}
 
-    @abstractmethod
-    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
-        """Returns a mapping with the results of these networks, including those that diverged."""
+    def variant(self, **recipe: Any) -> Runner:
+        """Returns a runner for the same data with a different recipe, which shares this runner's store and executor.
 
-    @abstractmethod
-    def measure_affinity(
-        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
-    ) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns the affinity between tasks trained in one network, pooled over seeds, and its cost for each seed.
+        Use `train_side_by_side` to train the networks of several variants at the same time. A variant must not be used
+        after this runner is closed.
 
         Args:
-            seeds: the seeds of the networks.
-            settings: the settings of the `AffinityMeter`.
-            method: the method that uses the affinity. This is needed only by runners that do not measure affinities
-                themselves.
-
-        Raises:
-            Diverged: If the network diverges for every seed.
+            **recipe: the recipe settings to change.
         """
+        problem = replace(self.problem, recipe=replace(self.problem.recipe, **recipe))
+        vars(problem)["fingerprint"] = self.problem.fingerprint  # the data are the same, and reading them takes long
+        variant = Runner(
+            problem, self.store, self.executor, device=self.device, progress=self._progress, partial=self._partial
+        )
+        variant._workers = self._workers
+        return variant
 
-    @property
-    def free_width(self) -> int | None:
-        """How many networks can be trained together in about the time of one, or None if there is no limit.
+    def close(self) -> None:
+        """Stops the executor."""
+        if self._workers:
+            self._workers.clear()
+            self.executor.stop()
 
-        `auto` requests more networks at a time if this number is larger. The number depends only on the problem, the
-        device and the executor, so a resumed study makes the same requests.
-        """
-        return None
+    def __enter__(self) -> Runner:
+        return self
 
-    def prepare(  # noqa: B027 - optional
-        self, jobs: Iterable[Job], seeds: Sequence[int] = (), settings: Mapping[str, Any] | None = None
-    ) -> None:
-        """Trains networks and measures affinities that will be requested later, all at the same time.
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-        Runners that look up results do nothing.
-
-        Args:
-            jobs: the networks to train without a meter.
-            seeds: the seeds for which to measure the affinity between all tasks.
-            settings: the settings of the `AffinityMeter`.
-        """
+    # Jobs -------------------------------------------------------------------------------------------------------------
 
     def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """Returns the job for a network with these tasks, sorted in the runner's order."""
+        """Returns the job for a network with these tasks, sorted in the runner's order.
+
+        Raises:
+            InvalidInput: If the network is not plain, but networks are trained elsewhere.
+        """
+        if not self.trains and (rule != "plain" or width != 1):
+            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         wanted = set(tasks)
         return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
 
@@ -118,16 +256,30 @@ class Runner(ABC):
         Raises:
             InvalidInput: If the network must be wider than others and cannot be, or the problem has no such network.
         """
-        if self.problem is None and (group.size > 1 or group.network):
-            kind = "wider" if group.size > 1 else "other"
-            expected = f"must not require {kind} networks if networks are trained elsewhere"
-            size = f" of {group.size} times the size" if group.size > 1 else ""
-            raise InvalidInput("methods", expected, f"a {group.network_text or 'network'}{size}")
-        if group.size > 1 and self.problem is not None:
+        if not self.trains and (group.size > 1 or group.network):
+            expected = "must not require other networks than plain ones if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, str(group))
+        if group.size > 1:
             tasks = tuple(name for name in self.tasks if name in group.trains)
             width = width_of_size(self.problem.with_network(group.network), tasks, group.size, width)
         job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
         return replace(job, taught=group.taught, network=group.network)
+
+    def early_job(self, job: Job, steps: float) -> Job:
+        """Returns a job that trains the same network but stops after approximately this many steps.
+
+        Raises:
+            InvalidInput: If networks are trained elsewhere.
+        """
+        if not self.trains:
+            raise InvalidInput("screen", "must be None if networks are trained elsewhere")
+        steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)
+        return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
+
+    def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
+        """Returns all sets of tasks of these sizes, smallest first."""
+        most = len(self.tasks) if largest is None else min(largest, len(self.tasks))
+        return [frozenset(chosen) for size in range(smallest, most + 1) for chosen in combinations(self.tasks, size)]
 
     def step_cost(self, network: str | None) -> float:
         """Returns what a training step of a network costs, as a multiple of a step of a plain network.
@@ -135,38 +287,97 @@ class Runner(ABC):
         Args:
             network: the name of another network than the problem's own, or None.
         """
-        return 1.0 if self.problem is None else relative_step_cost(self.problem, network)
+        return relative_step_cost(self.problem, network) if self.trains else 1.0
 
-    def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
-        """Returns all sets of tasks of these sizes, smallest first."""
-        sizes = range(smallest, (len(self.tasks) if largest is None else min(largest, len(self.tasks))) + 1)
-        return [frozenset(chosen) for size in sizes for chosen in combinations(self.tasks, size)]
+    @cached_property
+    def free_width(self) -> int | None:
+        """How many networks can be trained together in about the time of one, or None if there is no limit.
 
-    def networks(
-        self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False
-    ) -> dict[Job, NetworkResult]:
+        `auto` requests more networks at a time if this number is larger. The number depends only on the problem, the
+        device and the executor, so a resumed study makes the same requests.
+        """
+        if not self.trains:
+            return None
+        planned: Callable[[str], int] = getattr(self.executor, "planned_workers", lambda device: 1)
+        workers = planned(self.device)
+        if not self._batched:
+            return workers
+        device = torch.device(self.device)
+        network = build_network(self.problem, self.tasks, seed=0).to(device)
+        free_bytes = FREE_BYTES.get(device.type, DEFAULT_FREE_BYTES)
+        return workers * networks_at_once(self.problem, network, device, free_bytes)
+
+    # Results ----------------------------------------------------------------------------------------------------------
+
+    def networks(self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False) -> dict[Job, Trained]:
         """Returns the results of these networks.
 
         Args:
             jobs: the networks.
             what: a description of the networks, used in progress updates and messages.
-            diverged: whether to include networks that diverged (see `NetworkResult.diverged`).
+            diverged: whether to include networks that diverged (see `Trained.diverged`).
 
         Raises:
             Diverged: If a network diverges and `diverged` is False.
+            Pending: If a network that is trained elsewhere has no result yet.
         """
         wanted = list(dict.fromkeys(jobs))
-        if not self.can_teach and any(job.taught for job in wanted):
+        if not self.trains and any(job.taught for job in wanted):
             raise InvalidInput("methods", "must not teach networks that are trained elsewhere")
         self._requested.update(wanted)
-        known = self.find_results(wanted, what)
-        lost = [job for job in wanted if known[job].diverged]
+        results = self.find_results(wanted, what)
+        lost = [job for job in wanted if results[job].diverged]
         if lost and not diverged:
             raise Diverged(f"{what}: {describe_jobs(lost)} diverged; lower `recipe.lr`")
         if new := [job for job in lost if job not in self._diverged]:
             logger.warning("%s: %s diverged and will rank below all other results", what, describe_jobs(new))
             self._diverged.update(new)
-        return {job: known[job] for job in wanted}
+        return {job: results[job] for job in wanted}
+
+    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, Trained]:
+        """Returns a mapping with the results of these networks, including those that diverged."""
+        if self.missing(jobs):
+            waiting = {self.keys.of(job): job for job in jobs}
+            while waiting:
+                # Networks come after those that teach them.
+                ready = {
+                    key: job
+                    for key, job in waiting.items()
+                    if job.taught is None or not waiting.keys() & set(job.taught.teachers)
+                }
+                waiting = {key: job for key, job in waiting.items() if key not in ready}
+                requested = list(ready.values())
+                self._train(self._plain_chunks(requested, self.missing(requested)), what, len(requested))
+                self.missing(requested)  # reads their results
+        return self._known
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """Returns the networks that are not in the store yet."""
+        unseen = {self.keys.of(job): job for job in jobs if job not in self._known}
+        self._known |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
+        return [job for job in unseen.values() if job not in self._known]
+
+    def prepare(
+        self, jobs: Iterable[Job], seeds: Sequence[int] = (), settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Trains networks and measures affinities that will be requested later, all at the same time.
+
+        If networks are trained elsewhere, this does nothing.
+
+        Args:
+            jobs: the networks to train without a meter.
+            seeds: the seeds for which to measure the affinity between all tasks.
+            settings: the settings of the `AffinityMeter`.
+        """
+        if not self.trains:
+            return
+        settings, wanted = settings or {}, list(dict.fromkeys(jobs))
+        metered = self._metered_chunks([self.job(self.tasks, seed) for seed in seeds], settings)
+        measured = {job for chunk in metered for job in chunk.jobs}
+        missing = [job for job in self.missing(wanted) if job not in measured]
+        plain = self._plain_chunks(wanted, missing, others=len(seeds))
+        what = _measuring(settings) if metered else "networks needed first"
+        self._train([*metered, *plain], what, len(wanted) + len(seeds))
 
     def requested(self, jobs: Iterable[Job]) -> bool:
         """Whether all of these networks were requested from this runner.
@@ -177,7 +388,8 @@ class Runner(ABC):
 
     def cost(self, jobs: Iterable[Job]) -> Cost:
         """Returns the total cost of these networks, counting each network once."""
-        return sum((result.cost for result in self.networks(jobs, diverged=True).values()), Cost())
+        results = self.networks(jobs, diverged=True).values()
+        return sum((Cost(1, result.steps, result.seconds) for result in results), Cost())
 
     def converged_seeds(self, seeds: Iterable[int]) -> tuple[int, ...]:
         """Returns the seeds for which the network for all tasks (the baseline of every comparison) converged.
@@ -187,37 +399,131 @@ class Runner(ABC):
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
         results = self.networks(jobs.values(), "all tasks together", diverged=True)
-        found = tuple(seed for seed, job in jobs.items() if not results[job].diverged)
-        if not found:
-            listed = f"seed{'' if len(jobs) == 1 else 's'} {', '.join(map(str, jobs))}"
+        converged = tuple(seed for seed, job in jobs.items() if not results[job].diverged)
+        if not converged:
             raise Diverged(
-                f"one network for all tasks diverged with {listed}, and everything is compared with it; "
-                "lower `recipe.lr`"
+                f"one network for all tasks diverged with every seed ({', '.join(map(str, jobs))}), and everything is "
+                "compared with it; lower `recipe.lr`"
             )
-        return found
+        return converged
 
-    def early_job(self, job: Job, steps: float) -> Job:
-        """Returns a job that trains the same network but stops after approximately this many steps.
+    # Later questions --------------------------------------------------------------------------------------------------
+
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
+        """Returns the affinity between tasks trained in one network, pooled over seeds, and its cost for each seed.
+
+        Args:
+            seeds: the seeds of the networks.
+            settings: the settings of the `AffinityMeter`.
+            method: the method that uses the affinity. This is needed only if networks are trained elsewhere.
 
         Raises:
-            InvalidInput: If this runner supports only full training runs.
+            Diverged: If the network diverges for every seed.
         """
-        raise InvalidInput("screen", "must be None if networks are trained elsewhere")
+        measured = self.affinities(seeds, settings)
+        merged: Affinity = reduce(Affinity.merge, (affinity for affinity, _ in measured.values()))
+        return merged, {seed: cost for seed, (_, cost) in measured.items()}
+
+    def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
+        """Returns the affinity and training cost for each seed.
+
+        Measures affinities that are not in the store. The meter does not affect training, so networks trained with it
+        are also added to the store. Seeds for which training diverged are omitted.
+
+        Raises:
+            Diverged: If training diverges for every seed.
+        """
+        jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
+        self._train(self._metered_chunks(jobs.values(), settings), _measuring(settings), len(jobs))
+        measured = {}
+        for seed, job in jobs.items():
+            if (entry := self.store.affinity(self.keys.of_affinity(job, settings))) is not None:
+                measured[seed] = entry
+        if not measured:
+            raise Diverged(f"affinities: {describe_jobs(list(jobs.values()))} diverged; lower `recipe.lr`")
+        return measured
 
     def latency(self, tasks: Iterable[str], width: float = 1.0, network: str | None = None) -> float | None:
         """Returns the inference time per row, in seconds, of the network for these tasks, or None if unknown."""
-        return None
+        if not self.trains:
+            return None
+        job = replace(self.job(tasks, 0, width=width), network=network)
+
+        def measure() -> float:
+            built = build_network(self.problem.with_network(network), job.tasks, seed=0, width=width)
+            row, _ = self.problem.test.only(()).to(self.device).batch(torch.tensor([0]))
+            names = {"network": built.to(self.device).eval(), "row": row}
+            with torch.inference_mode():
+                timer = Timer("network(row)", globals=names, num_threads=torch.get_num_threads())
+                return timer.timeit(TIMED_PASSES).median
+
+        return float(self.remember({"latency of": self.keys.of(job)}, measure))
+
+    def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Returns what `compute` returns, a JSON document. It is not computed again when a study is continued.
+
+        Args:
+            definition: everything that determines the result, apart from the problem, as a JSON document.
+            compute: the computation.
+        """
+        key = self.keys.of_computation(definition)
+        if self.store.computed(key) is None:
+            self.store.add_computed(key, compute())
+        return self.store.computed(key)
+
+    def task(self, name: str) -> Task | None:
+        """Returns the task with this name, or None if only its name and the losses of networks are known."""
+        return self.problem.task(name) if len(self.problem.val) else None
+
+    def targets(self, part: str) -> dict[str, Tensor]:
+        """Returns the targets of each task, on the CPU, with NaN for missing labels, for the rows of `outputs`."""
+        chunks = [targets for _, targets in self.problem.splits[part].chunks()]
+        return {task: torch.cat([targets[task] for targets in chunks]).cpu() for task in self.tasks}
+
+    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
+        """Returns the outputs of these networks for each of their tasks, on the CPU, with the rows in order.
+
+        They are computed from the weights. Either the outputs or the weights are kept in the store, whichever are
+        smaller, so that a resumed study trains no network again.
+
+        Args:
+            jobs: the networks.
+            part: "val" or "test".
+
+        Raises:
+            Diverged: If a network diverges.
+            InvalidInput: If networks are trained elsewhere, and only their losses are known.
+        """
+        results = self.networks(jobs)
+        outputs = {job: self.store.answers(result.key, part) for job, result in results.items()}
+        missing = [job for job, answers in outputs.items() if answers is None]
+        if missing and not self.trains:
+            raise InvalidInput("methods", "must not need the predictions of networks if only their losses are known")
+        self.restore(results[job].key for job in missing)
+        rows: Rows = self.problem.splits[part].only(()).to(self.device)
+        for start in range(0, len(missing), NETWORKS_PER_PASS):
+            some = missing[start : start + NETWORKS_PER_PASS]
+            networks = [self._rebuild(results[job], Group(job.tasks, job.tasks)) for job in some]
+            for job, answers in zip(some, outputs_on_rows(networks, rows), strict=True):
+                self.store.add_answers(results[job].key, part, answers)
+                outputs[job] = answers
+        return {job: {task: answers[task] for task in job.tasks} for job, answers in outputs.items() if answers}
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
         """Returns each task's loss on every row from the networks that serve it, or None if unknown.
 
         The losses of rows without a label are NaN.
         """
-        return None
-
-    def task(self, name: str) -> Task | None:
-        """Returns the task with this name, or None if only its name and the losses of networks are known."""
-        return None if self.problem is None else self.problem.task(name)
+        averaged = self.average_scores(record.groups, record.networks, part)
+        losses: Losses = {task: score.rows for task, score in averaged.items() if score.rows is not None}
+        for group, key in zip(record.groups, record.networks, strict=True):
+            by_task = self.store.losses(key, part)
+            if by_task is None:
+                return None
+            losses |= {task: by_task[task] for task in group.serves if task not in averaged}
+        return {task: losses[task] for task in self.tasks if task in losses}
 
     def average_scores(self, groups: Sequence[Group], networks: Sequence[str], part: str) -> dict[str, Score]:
         """Returns the scores of the tasks that several networks serve, from the average of their answers.
@@ -228,44 +534,282 @@ class Runner(ABC):
             part: "val" or "test".
 
         Raises:
-            InvalidInput: If this runner has no networks to compute answers with.
+            InvalidInput: If networks are trained elsewhere, and only their losses are known.
         """
-        raise InvalidInput("methods", "must serve each task by one network if networks are trained elsewhere")
+        tasks = averaged_tasks(groups)
+        members = [(group, key) for group, key in zip(groups, networks, strict=True) if group.serves & tasks]
+        if not members:
+            return {}
+        results = self.store.results({key for _, key in members})
+        if any(result.diverged for result in results.values()):
+            return dict.fromkeys(tasks, Score(math.nan, math.nan))
+        if not self.store.without_weights(results):
+            served = [Group(group.trains, group.serves & tasks) for group, _ in members]
+            rebuilt = [self._rebuild(results[key], group) for group, (_, key) in zip(served, members, strict=True)]
+            rows: Rows = self.problem.splits[part]
+            return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
+        outputs = self.outputs([results[key].job for _, key in members], part)
+        answers = [{task: outputs[results[key].job][task] for task in group.serves & tasks} for group, key in members]
+        return self._score_averages(answers, part)
 
-    def outputs(self, jobs: Iterable[Job], part: str) -> dict[Job, dict[str, Tensor]]:
-        """Returns the outputs of these networks for each of their tasks, on the CPU, with the rows in order.
+    def _score_averages(self, answers: Sequence[Mapping[str, Tensor]], part: str) -> dict[str, Score]:
+        averages = {task.name: task.averaging for task in self.problem.tasks}
+        targets, scores, weights = self.targets(part), {}, self.problem.splits[part].weights
+        for name, outputs in average_answers(answers, averages).items():
+            scale = self.problem.scales.get(name)
+            score = score_outputs(self.problem.task(name), outputs, targets[name], scale, weights)
+            assert score.rows is not None
+            scores[name] = replace(score, rows=score.rows.astype(np.float32))
+        return scores
 
-        All of them are held in memory at the same time.
+    def _rebuild(self, result: Trained, group: Group) -> Network:
+        job, problem = result.job, self.problem.with_network(result.job.network)
+        return serving_network(problem, group, self.weights(result.key), job.seed, job.width).to(self.device)
+
+    # Weights ----------------------------------------------------------------------------------------------------------
+
+    def weights(self, key: str) -> dict[str, Tensor]:
+        """Returns the weights of a network. Retrains the network if its weights were not kept."""
+        self.restore([key])
+        state = self.store.weights(key)
+        assert state is not None
+        return state
+
+    def restore(self, keys: Iterable[str]) -> None:
+        """Trains networks whose weights were dropped again, with the batches that they were trained in."""
+        dropped = self.store.without_weights(keys)
+        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in dropped)
+        chunks = [self._make_chunk(batch) for batch in batches]
+        for _, networks in self._run_chunks(chunks, "networks whose weights were not kept"):
+            self.store.add_weights({self.keys.of(trained.job): trained for trained in networks})
+
+    def drop_weights(self) -> None:
+        """Drops the weights of networks that are not marked with `Store.keep`, but keeps their answers."""
+        trained = {result.key: job for job, result in self._known.items() if not result.diverged}
+        for job in trained.values():
+            for part in ("val", "test"):
+                self.outputs([job], part)
+        cost = self.store.drop_weights(trained)
+        if cost.networks:
+            logger.info(
+                "dropped the weights of %d networks; if a later run needs them, e.g. to teach other networks, training "
+                "them again takes about %.0f seconds",
+                cost.networks,
+                cost.seconds,
+            )
+
+    def tidy(self) -> None:
+        """Removes what killed processes left of the checkpoints of networks that are finished now."""
+        if self._partial is None:
+            return
+        for path in list(self._partial.glob("*")):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:CHECKPOINT_KEY_DIGITS]):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # it does not exist, or contains checkpoints of other networks
+            self._partial.rmdir()
+
+    # Training ---------------------------------------------------------------------------------------------------------
+
+    def _train(self, chunks: Sequence[Chunk], what: str, requested: int) -> None:
+        """Trains the networks of these chunks. Stores them and the affinities that were measured."""
+        if chunks:
+            count = sum(len(chunk.jobs) for chunk in chunks)
+            logger.info("%s: training %d of %d networks", what, count, requested)
+        for chunk, networks in self._run_chunks(chunks, what):
+            if chunk.meter is not None:
+                (trained,) = networks
+                networks = [self._store_affinity(trained, chunk.meter)]
+            self._store(networks)
+
+    def _store_affinity(self, trained: Trained, settings: Mapping[str, Any]) -> Trained:
+        """Stores the affinity that was measured, and returns the network with its training time without a meter."""
+        if trained.affinity is None:  # training diverged
+            return trained
+        share = trained.affinity.settings.get("overhead", 0.0)
+        overhead = trained.seconds * share / (1 + share)
+        cost = Cost(1, plain_steps(trained.affinity, trained.steps), trained.seconds)
+        # The network is counted by its own row, unless it was there before.
+        spent = Cost(0, 0, overhead) if self.missing([trained.job]) else Cost(1, trained.steps, trained.seconds)
+        self.store.add_affinity(self.keys.of_affinity(trained.job, settings), trained.affinity, cost, spent)
+        return replace(trained, seconds=trained.seconds - overhead)
+
+    def _store(self, networks: Iterable[Trained]) -> None:
+        self.store.add({self.keys.of(one.job): (self.keys.definition(one.job), one) for one in networks})
+
+    def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterator[tuple[Chunk, list[Trained]]]:
+        if not chunks:
+            return
+        self._start()
+        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
+        report = ProgressReporter(self._progress)
+        try:
+            for chunk, networks in self.executor.map(chunks, report):
+                report.finished(len(networks), sum(trained.steps for trained in networks))
+                yield chunk, networks
+        finally:
+            self._progress.done()
+
+    def _start(self) -> int:
+        if not self._workers:
+            self._workers.append(self.executor.start(self.problem, self.device) or 1)
+        return self._workers[0]
+
+    def _metered_chunks(self, jobs: Iterable[Job], settings: Mapping[str, Any]) -> list[Chunk]:
+        """Returns a chunk for each network whose affinity is missing, except for those that are known to diverge."""
+        keys = {job: self.keys.of_affinity(job, settings) for job in jobs}
+        unmeasured = [job for job, key in keys.items() if self.store.computed(key) is None]
+        self.missing(unmeasured)  # reads the results of the others
+        wanted = [job for job in unmeasured if job not in self._known or not self._known[job].diverged]
+        return [Chunk((job,), dict(settings), self._checkpoint_path(keys[job]), self.problem.recipe) for job in wanted]
+
+    def _plain_chunks(self, jobs: Sequence[Job], missing: Sequence[Job], others: int = 0) -> list[Chunk]:
+        """Splits all requested networks into chunks, and returns the chunks with only the missing networks.
+
+        If the missing networks were split instead, a resumed study would split them differently.
 
         Args:
-            jobs: the networks.
-            part: "train", "val" or "test".
-
-        Raises:
-            Diverged: If a network diverges.
-            InvalidInput: If this runner has no networks to compute outputs with.
+            jobs: the requested networks.
+            missing: the networks among them that are not in the store yet.
+            others: the number of networks that are trained at the same time in chunks of their own.
         """
-        raise InvalidInput("methods", "must not need the outputs of networks if these are trained elsewhere")
+        if not missing:
+            return []
+        if not self.trains:
+            return [Chunk(tuple(missing))]
+        workers = self._start()  # a cluster must be connected before its workers can be counted
+        size = 1
+        if self._batched:
+            # All workers get equal shares.
+            size = CHUNK_SIZES.get(self.keys.device, DEFAULT_CHUNK_SIZE)
+            if workers > 1:
+                chunks_per_worker = math.ceil((len(jobs) + others) / (workers * size))
+                size = math.ceil((len(jobs) + others) / (workers * chunks_per_worker))
+        wanted = set(missing)
+        kept = ([job for job in some if job in wanted] for some in split_into_chunks(jobs, size))
+        return [self._make_chunk(some) for some in kept if some]
 
-    def targets(self, part: str) -> dict[str, Tensor]:
-        """Returns the targets of each task, on the CPU, with NaN for missing labels. The rows are those of `outputs`.
+    @cached_property
+    def _batched(self) -> bool:
+        reason = why_not_batched(self.problem, device=self.device)
+        if reason is not None:
+            logger.warning("training the networks of %s one at a time: %s", self.problem.name, reason)
+        return reason is None
 
-        Raises:
-            InvalidInput: If this runner has no data.
-        """
-        raise InvalidInput("methods", "must not need the targets if networks are trained elsewhere")
+    def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
+        lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
+        answers = {taught: self._answers(taught) for taught in lessons}
+        return Chunk(
+            tuple(jobs),
+            checkpoint=self._checkpoint_path(self.keys.of(jobs[0])),
+            recipe=self.problem.recipe,
+            answers=answers,
+        )
 
-    def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Returns what `compute` returns, a JSON document. It is not computed again when a study is continued.
+    def _answers(self, taught: Taught) -> Mapping[str, Tensor]:
+        """Returns the answers of a lesson, which are computed only once."""
+        if taught not in self._lessons:
+            results = self.store.results(taught.teachers)
+            if missing := [key for key in taught.teachers if key not in results or results[key].diverged]:
+                expected = "must be networks in the store that did not diverge"
+                raise InvalidInput("teachers", expected, first_few(missing), "train them first: `runner.networks`")
+            self.restore(taught.teachers)
+            jobs = {key: results[key].job for key in taught.teachers}
+            teachers = {key: self._rebuild(results[key], Group(job.tasks, job.tasks)) for key, job in jobs.items()}
+            lesson = Lesson.described_by(taught, teachers, self.problem, device=self.device)
+            self._lessons[taught] = lesson.answers
+        return self._lessons[taught]
 
-        Args:
-            definition: everything that determines the result, apart from the problem, as a JSON document.
-            compute: the computation.
-        """
-        return compute()
+    def _checkpoint_path(self, key: str) -> Path | None:
+        return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
+
+
+def train_side_by_side(requests: Mapping[Runner, Sequence[Job]], what: str = "networks") -> None:
+    """Trains the missing networks of a runner and its variants at the same time.
+
+    The executor receives the chunks of all runners at once, so that no worker waits for a runner to finish. The
+    networks are the same as if each runner had trained its own. To get their results, call `Runner.networks`.
+
+    Args:
+        requests: the networks to train with each runner. All runners must be variants of the same runner, which may
+            be one of them.
+        what: a description of the networks, used in progress updates.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Recipe, Task
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as out, open_runner(problem, out, device="cpu") as runner:
+        ...     runners = [runner, runner.variant(batch_size=10)]
+        ...     jobs = [runner.job(problem.names, seed=0)]
+        ...     train_side_by_side({one: jobs for one in runners})
+        ...     [one.networks(jobs)[jobs[0]].steps for one in runners]
+        [1, 7]
+    """
+    owners = {
+        (chunk.recipe, chunk.jobs): (runner, chunk)
+        for runner, jobs in requests.items()
+        for chunk in runner._plain_chunks(jobs, runner.missing(jobs))
+    }
+    if not owners:
+        return
+    first, _ = next(iter(owners.values()))
+    for chunk, networks in first._run_chunks([chunk for _, chunk in owners.values()], what):
+        owners[chunk.recipe, chunk.jobs][0]._store(networks)
+
+
+def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """Splits jobs into chunks of up to `size` plain networks of the same kind and width, seed by seed.
+
+    Networks that others teach are in chunks of their own, which have the same additional rows. Each network whose rule
+    is not plain gets its own chunk. So do the networks of a few seeds with one network each, such as
+    those for all tasks, which gain little from being trained together.
+
+    Example:
+        >>> jobs = [Job((task,), seed) for task in "abc" for seed in (0, 1)]
+        >>> [[(job.tasks[0], job.seed) for job in some] for some in split_into_chunks(jobs, 4)]
+        [[('a', 0), ('b', 0), ('c', 0), ('a', 1)], [('b', 1), ('c', 1)]]
+    """
+    together: dict[tuple[Any, ...], list[Job]] = {}
+    for job in sorted(jobs, key=lambda job: job.seed):
+        rows = None if job.taught is None else (job.taught.mixtures, job.taught.unlabelled)
+        kind = job.width, job.epochs, job.network, rows, None if job.rule == "plain" else job
+        together.setdefault(kind, []).append(job)
+    chunks = []
+    for same in together.values():
+        has_few_seeds = len({job.seed for job in same}) == len(same) <= MAX_SEPARATE_SEEDS
+        step = 1 if has_few_seeds else size
+        chunks += [same[start : start + step] for start in range(0, len(same), step)]
+    return chunks
+
+
+def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
+    """Converts the number of steps in a training run with a meter to the equivalent number of plain steps.
+
+    A plain step costs as much as three forward passes, since the backward pass counts as two. Measuring n tasks takes n
+    backward passes. Lookahead takes n additional forward passes.
+
+    Args:
+        affinity: the measured affinity.
+        steps: the number of steps in the training run.
+        runs: the number of training runs over which the measured steps are distributed equally.
+
+    Example:
+        >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
+        >>> plain_steps(affinity, 100)
+        123
+    """
+    n = len(affinity.tasks)
+    passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
+    return round(steps + len(affinity.steps) * (passes - 3) / 3 / runs)
 
 
 def describe_jobs(jobs: Sequence[Job]) -> str:
     """Formats the tasks and seeds of these networks for messages."""
     some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
     return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"
+
+
+def _measuring(settings: Mapping[str, Any]) -> str:
+    return f"measuring affinities ({settings.get('estimator', 'lookahead')})"

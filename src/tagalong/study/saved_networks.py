@@ -6,6 +6,7 @@ import copy
 import importlib
 import io
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
@@ -21,7 +22,6 @@ from tagalong.files import checksum, report_damage, write_atomic
 from tagalong.learn import Network, rebuild_network
 
 from .documents import TRAIN_AGAIN, NetworksFile, NetworksFileError
-from .network_result import load_restricted, unpack_tensors
 
 # Modules whose layers and functions a pickle may contain; loading them runs no code from the file.
 ALLOWED_LAYERS, ALLOWED_FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
@@ -29,6 +29,16 @@ ALLOWED_LAYERS, ALLOWED_FUNCTIONS = "torch.nn.modules.", "torch.nn.functional."
 
 class UntrustedCodeError(NetworksFileError):
     """Raised if loading networks would run code from their files, but the caller has not declared it trusted."""
+
+
+def load_restricted(content: bytes, allowed: str) -> Any:
+    """Reads what torch's restricted unpickler allows. Otherwise, torch would advise users to lift the restriction."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about plain pickles
+        try:
+            return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        except pickle.UnpicklingError:
+            raise ValueError(f"it contains more than {allowed}") from None
 
 
 def save_tensors(tensors: Any, path: Path) -> str:
@@ -43,7 +53,7 @@ def load_tensors(path: Path, expected: str) -> Any:
     """Reads tensors from a file and verifies its checksum; never runs code from the file."""
     content = _read_verified(path, expected)
     with report_damage(path, NetworksFileError, TRAIN_AGAIN):
-        return unpack_tensors(content)
+        return load_restricted(content, "tensors")
 
 
 def save_layers(network: Network, path: Path) -> str:

@@ -23,10 +23,10 @@ from .methods import Method
 from .records import Label, ProblemInfo, Record, by_label
 from .results import Results
 from .run_folder import check_folder, check_no_external_study, write_run_report, write_settings
+from .runner import Keep, Runner, open_runner
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .training_backend import Keep, TrainingRunner, open_runner
 from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
@@ -207,9 +207,9 @@ class Study:
             raise InvalidInput("`method` and `budget`", expected, str(label), f"choose from {known}")
         with (
             Store(self.out / "run.sqlite") as store,
-            TrainingRunner(self.problem, store, executor=self._executor, device=self._device) as runner,
+            Runner(self.problem, store, executor=self._executor, device=self._device) as runner,
         ):
-            return keep_best(results, self.problem, runner.weights, runner.width, label)
+            return keep_best(results, runner, label)
 
     def _checked_request(self, *arguments: Any, **keywords: Any) -> StudyRequest:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
@@ -218,7 +218,7 @@ class Study:
         check_no_external_study(self.out)
         return request
 
-    def _compare_methods(self, runner: TrainingRunner, request: StudyRequest, settings: dict[str, Any]) -> Results:
+    def _compare_methods(self, runner: Runner, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
             method.begin(runner, request.seeds)
         # The networks for all tasks come first, since every cost is relative to theirs.
@@ -242,20 +242,22 @@ class Study:
         settings = {**settings, "spent": asdict(runner.store.spent())}
         return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
 
-    def _constant_p_values(self, runner: TrainingRunner, records: Sequence[Record]) -> dict[str, float]:
+    def _constant_p_values(self, runner: Runner, records: Sequence[Record]) -> dict[str, float]:
         """Compares the networks that may be recommended with constants, on the validation rows.
 
         The constants are the best ones for these very rows. A network that merely predicts a better constant than the
         mean of the training labels has not learned anything from its inputs.
         """
         constants = constant_scores(self.problem, "val", fit_on="val")
-        groupings = [[runner.row_losses(record, "val") for record in some] for some in comparable_records(records)]
+        groupings = [
+            [runner.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)
+        ]
         rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
         return constant_p_values(groupings, rows, self.problem.val.groups)
 
-    def _write_results(self, results: Results, runner: TrainingRunner) -> list[str]:
+    def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
-        best, file = keep_best(results, self.problem, runner.weights, runner.width), self.out / "results.json"
+        best, file = keep_best(results, runner), self.out / "results.json"
         networks_lost = _try_to_write(self.out / "networks", lambda: best.save(self.out))
         results_lost = _try_to_write(file, lambda: results.save(file))
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
@@ -263,7 +265,7 @@ class Study:
         return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
 
 
-def _count_late_networks(runner: TrainingRunner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
+def _count_late_networks(runner: Runner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
     recipe = runner.problem.recipe
     if recipe.keep == "last":  # the best epoch is not known
         return {}

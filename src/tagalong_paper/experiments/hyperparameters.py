@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tagalong.group import Group, select_groups
-from tagalong.study import TrainingRunner, train_side_by_side
+from tagalong.study import Runner, train_side_by_side
 
 from ..experiment_setup import Array, ExperimentSetup, all_subset_jobs, grouping_totals, subset_table
 from ..figures import draw_bars
@@ -88,13 +88,13 @@ def run(setup: ExperimentSetup) -> Report:
 
 
 def _best_groups(
-    runners: Sequence[TrainingRunner], budgets: Sequence[int], seeds: Sequence[int]
+    runners: Sequence[Runner], budgets: Sequence[int], seeds: Sequence[int]
 ) -> list[list[tuple[Group, ...]]]:
     tables = [subset_table(runner, seeds) for runner in runners]
     return [[select_groups(table, k, objective="min").groups for k in budgets] for table in tables]
 
 
-def scores(base: TrainingRunner, chosen: Sequence[Sequence[tuple[Group, ...]]], seeds: Sequence[int]) -> Array:
+def scores(base: Runner, chosen: Sequence[Sequence[tuple[Group, ...]]], seeds: Sequence[int]) -> Array:
     """Returns the totals of groups in the base setting [setting, budget, seed]."""
     return np.array([[grouping_totals(base, groups, seeds) for groups in by_budget] for by_budget in chosen])
 

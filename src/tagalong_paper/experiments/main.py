@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingRunner, compare_methods
+from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, Runner, compare_methods
 
 from ..experiment_setup import (
     ExperimentSetup,
@@ -169,9 +169,7 @@ def _baseline_rows(setup: ExperimentSetup, records: Sequence[Record]) -> Sequenc
     return rows
 
 
-def _network_rows(
-    setup: ExperimentSetup, runner: TrainingRunner, records: Sequence[Record], budget: int
-) -> Sequence[TaskRow]:
+def _network_rows(setup: ExperimentSetup, runner: Runner, records: Sequence[Record], budget: int) -> Sequence[TaskRow]:
     rows = []
     for record in records:
         if (record.budget, record.seed) == (budget, setup.seeds[0]) and "+" not in record.method:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.learn import Diverged
-from tagalong.study import TrainingRunner
+from tagalong.study import Runner
 
 from ..experiment_setup import Array, ExperimentSetup, network_results, pool_seeds
 from ..figures import draw_bars
@@ -116,7 +116,7 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def pair_errors(runner: TrainingRunner, seeds: Sequence[int]) -> Array:
+def pair_errors(runner: Runner, seeds: Sequence[int]) -> Array:
     """Returns the test results of each task with each partner [task, partner, seed], with NaN for diverged pairs.
 
     Raises:

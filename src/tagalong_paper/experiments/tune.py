@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tagalong.study import TrainingRunner, train_side_by_side
+from tagalong.study import Runner, train_side_by_side
 
 from ..experiment_setup import ExperimentSetup, Key, train_totals
 from ..report import Claim, Report, ReportTable
@@ -57,7 +57,7 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def validation_totals(runner: TrainingRunner, seed: int, rules: Mapping[Key, str]) -> dict[Key, float]:
+def validation_totals(runner: Runner, seed: int, rules: Mapping[Key, str]) -> dict[Key, float]:
     """Returns the validation total with each training rule, or infinity if training diverged."""
     jobs = {key: [runner.job(runner.tasks, seed, rule)] for key, rule in rules.items()}
     totals = train_totals(runner, jobs, "settings", "val")
@@ -78,7 +78,7 @@ def lowest(totals: Mapping[Key, float], preferred: Key | None = None) -> Key:
     return min(totals, key=lambda setting: (round(totals[setting], 9), setting != preferred, setting))
 
 
-def training_rules(setup: ExperimentSetup, runner: TrainingRunner, methods: Sequence[str]) -> dict[str, str]:
+def training_rules(setup: ExperimentSetup, runner: Runner, methods: Sequence[str]) -> dict[str, str]:
     """Returns the training rule of each method: for GradNorm with the α that is best on validation data.
 
     This reuses the networks of `tune`. For Taskonomy, which is too large for a search, α is 1.5, as in the paper.

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
 from tagalong.files import json_safe, open_atomic, report_damage, unpack_arrays
-from tagalong.learn import Job
-from tagalong.study import Cost, NetworkResult, Runner, Score
+from tagalong.learn import Job, Trained
+from tagalong.study import Cost, Elsewhere, Runner, Score
+from tagalong.study.runner import without_rows
 
 Array = NDArray[np.float64]
 TABLES = files(__package__).joinpath("tables")  # the tables that are included in the package
@@ -207,13 +208,13 @@ class TruthRunner(Runner):
     """
 
     def __init__(self, table: TruthTable, estimators: Mapping[str, str] = ESTIMATORS) -> None:
-        super().__init__(table.tasks)
+        super().__init__(without_rows(table.tasks), executor=Elsewhere())
         self.table, self._estimators = table, estimators
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         return {job: self._result(job) for job in jobs}
 
-    def _result(self, job: Job) -> NetworkResult:
+    def _result(self, job: Job) -> Trained:
         table, place = self.table, self.table.place(job.tasks)
         if job.epochs is None:
             halves = np.exp(table.val[job.seed, :, place])
@@ -222,7 +223,7 @@ class TruthRunner(Runner):
             halves = np.exp(table.early[job.seed, [fraction, fraction], place])
         losses = dict(zip(table.tasks, halves.T.tolist(), strict=True))  # of each half of the validation rows
         test = dict(zip(table.tasks, np.exp(table.test[job.seed, place]).tolist(), strict=True))
-        return NetworkResult(
+        return Trained(
             job,
             val={task: Score(sum(losses[task]) / 2, math.nan) for task in job.tasks},
             test={task: Score(test[task], math.nan) for task in job.tasks},

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Job, Task
-from tagalong.study import Cost, NetworkResult, Runner, Score
+from tagalong.learn import Job, Task, Trained
+from tagalong.study import Cost, Elsewhere, Runner, Score
+from tagalong.study.runner import without_rows
 
 WHOLE = 1000  # steps of a training
 PARTS = ("train", "val", "test")
@@ -43,7 +44,7 @@ class World(Runner):
     rows: tuple[int, int, int] = (200, 400, 2000)
 
     def __post_init__(self) -> None:
-        super().__init__(self.tasks)
+        super().__init__(without_rows(self.tasks), executor=Elsewhere())
         draw = np.random.default_rng([self.seed, WORLDS.index(self.kind)])
         n, features = len(self.tasks), 10
         directions = np.linalg.qr(draw.normal(size=(features, features)))[0]
@@ -53,15 +54,15 @@ class World(Runner):
         self.inputs = [draw.normal(size=(count, features)) for count in self.rows]
         self.labels = [some @ signal + 0.5 * draw.normal(size=(len(some), n)) for some in self.inputs]
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         return {job: self._result(job) for job in jobs}
 
-    def _result(self, job: Job) -> NetworkResult:
+    def _result(self, job: Job) -> Trained:
         """Returns the losses of a network on the validation rows and their halves."""
         rows = self.losses_of_rows(job.tasks, job.seed, 1)
         halves = {task: (float(rows[::2, j].mean()), float(rows[1::2, j].mean())) for j, task in enumerate(job.tasks)}
         val = {task: Score(float(np.mean(pair)), math.nan) for task, pair in halves.items()}
-        return NetworkResult(job, val, val, job.epochs or WHOLE, 0.0, 0, halves=halves)
+        return Trained(job, val, val, job.epochs or WHOLE, 0.0, 0, halves=halves)
 
     def early_job(self, job: Job, steps: float) -> Job:
         return replace(job, epochs=round(steps))

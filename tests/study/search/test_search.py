@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from reduced_rank import WHOLE, World
 
-from tagalong.learn import Job
-from tagalong.study import NetworkResult
+from tagalong.learn import Job, Trained
 from tagalong.study.search import SearchSettings, Trial, search
 from tagalong.study.search.beliefs import Beliefs, TrialArrays
 
@@ -21,7 +20,7 @@ class CountingWorld(World):
         super().__init__(*world, **options)
         self.trained: list[Trial] = []
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         self.trained += map(trial_of, jobs)
         return super().find_results(jobs, what)
 
@@ -93,7 +92,7 @@ class DivergingWorld(CountingWorld):
         super().__init__(*world)
         self.early = early
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         results = super().find_results(jobs, what)
         return {job: as_diverged(one) if self.diverges(trial_of(job)) else one for job, one in results.items()}
 
@@ -103,7 +102,7 @@ class DivergingWorld(CountingWorld):
         return trial.seed % 2 == 1 and self.tasks[0] not in trial.tasks
 
 
-def as_diverged(result: NetworkResult) -> NetworkResult:
+def as_diverged(result: Trained) -> Trained:
     return replace(result, best_epoch=-1, halves={})
 
 

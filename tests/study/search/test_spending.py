@@ -14,25 +14,25 @@ from reduced_rank import World
 from study_small import conflicting_pairs, narrow_encoder, small_problem
 
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, Task, count_parameters, relative_step_cost
-from tagalong.study import NetworkResult, Score, make_method, open_runner
+from tagalong.learn import Job, Problem, Task, Trained, count_parameters, relative_step_cost
+from tagalong.study import Score, make_method, open_runner
+from tagalong.study.runner import Runner
 from tagalong.study.search import Spending, SpendingSettings, spend
 from tagalong.study.search.shares import divide_effort
 from tagalong.study.search.spending_result import Member
-from tagalong.study.training_backend import TrainingRunner
 
 BUDGETS = (1, 2, 5)
 EFFORT = 18
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingRunner]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     with open_runner(small_problem(), tmp_path_factory.mktemp("run"), device="cpu") as runner:
         yield runner
 
 
 @pytest.fixture(scope="module")
-def spending(runner: TrainingRunner) -> Spending:
+def spending(runner: Runner) -> Spending:
     return spend(runner, BUDGETS, EFFORT, 0)
 
 
@@ -61,7 +61,7 @@ def test_every_plan_answers_every_task_with_at_most_as_many_networks_as_the_budg
         assert plan.doubt > 0
 
 
-def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spending, runner: TrainingRunner) -> None:
+def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spending, runner: Runner) -> None:
     pool = {member.result.key: member.group for member in members_of(spending) if member.kind != "student"}
     (teachers,) = {member.group.taught.teachers for member in members_of(spending) if member.kind == "student"}
     assert set(teachers) <= pool.keys()
@@ -69,7 +69,7 @@ def test_students_learn_from_networks_of_the_pool_in_the_store(spending: Spendin
     assert {pool[key] for key in teachers} == set(spending.teachers)
 
 
-def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, runner: TrainingRunner) -> None:
+def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, runner: Runner) -> None:
     before = len(runner.store)
     again = spend(runner, BUDGETS, EFFORT, 0)
     assert len(runner.store) == before
@@ -84,9 +84,7 @@ def test_spending_again_trains_nothing_and_finds_the_same(spending: Spending, ru
         (SpendingSettings(sets=False, teach=False), {"copy"}),
     ],
 )
-def test_what_the_settings_exclude_is_not_trained(
-    runner: TrainingRunner, settings: SpendingSettings, kinds: set[str]
-) -> None:
+def test_what_the_settings_exclude_is_not_trained(runner: Runner, settings: SpendingSettings, kinds: set[str]) -> None:
     found = spend(runner, [2], 16, 0, settings=settings)
     members = [member for step in found.rounds for member in step.members]
     assert {member.kind for member in members} == kinds
@@ -95,7 +93,7 @@ def test_what_the_settings_exclude_is_not_trained(
 
 
 @pytest.mark.parametrize(("effort", "kinds"), [(1.4, "c"), (2, "cc"), (3, "ccs"), (4, "cccc"), (6, "ccccss")])
-def test_small_efforts_train_copies_first(runner: TrainingRunner, effort: float, kinds: str) -> None:
+def test_small_efforts_train_copies_first(runner: Runner, effort: float, kinds: str) -> None:
     found = spend(runner, [1, 4], effort, 0)
     assert "".join(member.kind[0] for step in found.rounds for member in step.members) == kinds
     assert len(found.plans[4].groups) <= len(kinds)
@@ -128,13 +126,11 @@ def members_of(found: Spending) -> list[Member]:
 
 
 @pytest.fixture(scope="module")
-def one_pass(runner: TrainingRunner) -> Spending:
+def one_pass(runner: Runner) -> Spending:
     return spend(runner, [1, 2, 3], 40, 0, settings=SpendingSettings(passes=1))
 
 
-def test_wider_networks_have_a_multiple_of_the_parameters_and_cost_as_much(
-    one_pass: Spending, runner: TrainingRunner
-) -> None:
+def test_wider_networks_have_a_multiple_of_the_parameters_and_cost_as_much(one_pass: Spending, runner: Runner) -> None:
     plain = count_parameters(runner.problem, runner.tasks)
     steps = np.mean([member.result.steps for member in members_of(one_pass) if member.kind == "copy"])
     wide = [member for member in members_of(one_pass) if member.kind == "wide"]
@@ -153,7 +149,7 @@ def test_the_networks_of_a_plan_are_together_as_large_as_the_budget_at_most(one_
         assert ("wide" in plan.alternatives) == (budget > 1)
 
 
-def test_the_first_wider_network_is_that_of_the_larger_baseline(runner: TrainingRunner, one_pass: Spending) -> None:
+def test_the_first_wider_network_is_that_of_the_larger_baseline(runner: Runner, one_pass: Spending) -> None:
     wide = next(member for member in members_of(one_pass) if member.kind == "wide")
     width = make_method("mtl-big2").width(runner.problem)
     assert wide.result.job == runner.job(runner.tasks, 0, width=width)
@@ -219,7 +215,7 @@ def lowered_square(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 class DivergingWorld(World):
     """Networks with some seeds, or for some tasks, diverge."""
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         return {
             job: self._lost(one) if self.loses(job) else one for job, one in super().find_results(jobs, what).items()
         }
@@ -227,7 +223,7 @@ class DivergingWorld(World):
     def loses(self, job: Job) -> bool:
         return (job.seed != 0 and job.seed % 3 == 0) or job.tasks == ("a",)
 
-    def _lost(self, result: NetworkResult) -> NetworkResult:
+    def _lost(self, result: Trained) -> Trained:
         return replace(result, val=dict.fromkeys(result.val, Score(math.nan, math.nan)), halves={}, best_epoch=-1)
 
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from reduced_rank import World
 
-from tagalong.learn import Job
-from tagalong.study import NetworkResult, Score
+from tagalong.learn import Job, Trained
+from tagalong.study import Score
 from tagalong.study.search import search, spend
 from tagalong.study.search.trial import small_set_flattery
 
 TASKS = tuple("abcdef")
 
 
-def network(tasks: Sequence[str], flattery: float | None) -> NetworkResult:
+def network(tasks: Sequence[str], flattery: float | None) -> Trained:
     """A network with losses of 2, of which `flattery` is the relative luck of the epoch."""
     val = {task: Score(2.0, 0.0) for task in tasks}
-    return NetworkResult(
+    return Trained(
         Job(tuple(tasks)), val, val, 1, 0.0, 1, flattery={} if flattery is None else dict.fromkeys(tasks, 2 * flattery)
     )
 
@@ -39,7 +39,7 @@ def test_flattery_is_pooled_over_networks() -> None:
 @pytest.mark.parametrize(
     "results", [[], [network(TASKS, 0.1)] * 3, [network("a", None), network(TASKS, None)], [network("ab", 0.1)] * 2]
 )
-def test_nothing_is_taken_off_if_sizes_cannot_be_compared(results: list[NetworkResult]) -> None:
+def test_nothing_is_taken_off_if_sizes_cannot_be_compared(results: list[Trained]) -> None:
     assert set(small_set_flattery(results, 6).values()) == {0.0}
 
 
@@ -53,7 +53,7 @@ class StoppedWorld(World):
 
     total = 0.0
 
-    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         return {
             job: replace(
                 result,

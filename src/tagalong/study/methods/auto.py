@@ -186,7 +186,7 @@ def why_not_averaged(runner: Runner, effort: float) -> str | None:
         return "only the losses of the networks are known"
     if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         return f"it is not known how to average the answers for {first_few(unknown)}; set `Task(average=…)`"
-    if runner.problem is not None and not isinstance(runner.problem.val, Split):
+    if not isinstance(runner.problem.val, Split):
         return "the rows are read from files"
     targets = runner.targets("val")
     values = sum(

@@ -79,7 +79,6 @@ class Boosting(Method):
         return {"method": self.name, "scikit-learn": version("scikit-learn"), **asdict(self.settings)}
 
     def _compute(self, runner: Runner) -> dict[str, dict[str, list[float]]]:
-        assert runner.problem is not None
         scores = boosting_scores(runner.problem, self.settings)
         return {
             part: {task: [score.loss, score.error] for task, score in task_scores.items()}

@@ -34,7 +34,6 @@ class Constant(Method):
         return []
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        assert runner.problem is not None
         scores = {
             part: {task: replace(score, rows=None) for task, score in constant_scores(runner.problem, part).items()}
             for part in ("val", "test")

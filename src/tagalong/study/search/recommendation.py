@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..network_result import NetworkResult
+from tagalong.learn import Trained
+
 from ..relative_losses import Subset
 from .beliefs import Array, Beliefs
 from .trial import Trials, half_losses
@@ -136,7 +137,7 @@ def compare_halves(trials: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     return _reliability(found), _row_noise(found)
 
 
-def _half_losses(results: Sequence[tuple[Subset, NetworkResult]], tasks: Sequence[str]) -> Array:
+def _half_losses(results: Sequence[tuple[Subset, Trained]], tasks: Sequence[str]) -> Array:
     """Returns the losses of networks as an array of shape [networks, tasks, halves], with NaN for other tasks."""
     unknown = (np.nan, np.nan)
     rows = [[half_losses(result, task) if task in subset else unknown for task in tasks] for subset, result in results]

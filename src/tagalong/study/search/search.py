@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tagalong.learn import Job
+from tagalong.learn import Job, Trained
 from tagalong.score import Score
 
-from ..network_result import NetworkResult
 from ..relative_losses import Subset
 from ..runner import Runner
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
@@ -97,7 +96,7 @@ class _SearchLoop:
     spent: float
     settings: SearchSettings
     steps: list[Round] = field(default_factory=list)
-    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # excludes sets that diverged with any seed
+    seen: dict[Trial, Trained] = field(default_factory=dict)  # excludes sets that diverged with any seed
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
     proposals_per_fit: int | None = None  # None: all proposals of a round are based on the same predictions
@@ -189,7 +188,7 @@ class _SearchLoop:
         job = self.runner.job(trial.tasks, trial.seed)
         return job if trial.fraction == 1 else self.runner.early_job(job, trial.fraction * self._full_training_steps)
 
-    def _effort_spent(self, trial: Trial, result: NetworkResult) -> float:
+    def _effort_spent(self, trial: Trial, result: Trained) -> float:
         return 1.0 if trial.fraction == 1 else result.steps / self._full_training_steps
 
     @property
@@ -274,7 +273,7 @@ class _SearchLoop:
             self.seen, self.believed = seen, believed
         return trials
 
-    def _predicted_result(self, trial: Trial) -> NetworkResult:
+    def _predicted_result(self, trial: Trial) -> Trained:
         everything = frozenset(self.tasks)
         bases = {seen.seed: one for seen, one in self.seen.items() if seen.tasks == everything and seen.fraction == 1}
         base = bases.get(trial.seed, bases[self.seeds[0]])

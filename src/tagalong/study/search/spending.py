@@ -27,10 +27,9 @@ from scipy.special import ndtr, stdtrit
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
-from tagalong.learn import Split, can_be_taught, width_of_size
+from tagalong.learn import Split, Trained, can_be_taught, width_of_size
 
 from ..members import member_seed
-from ..network_result import NetworkResult
 from ..relative_losses import MAX_RATIO, relative_change
 from ..runner import Runner
 from ..summary import stderr
@@ -170,10 +169,9 @@ class _Spender:
     flattery: float = 0.0  # of students (see `teachers_flattery`)
 
     def run(self) -> Spending:
-        self.tasks, problem = self.runner.tasks, self.runner.problem
+        self.tasks = self.runner.tasks
         known = [task for name in self.tasks if (task := self.runner.task(name)) is not None]
-        clusters = None if problem is None else problem.val.groups
-        self.answers = Answers(known, self.runner.targets("val"), clusters)
+        self.answers = Answers(known, self.runner.targets("val"), self.runner.problem.val.groups)
         shares = self._divide_effort(self.settings.wide)
         no_wider = self._why_not_wider(max(shares.wide)) if shares.wide else None
         self._fill_pool(shares if no_wider is None else self._divide_effort(wide=False))
@@ -189,7 +187,7 @@ class _Spender:
     def _teachable(self) -> frozenset[str]:
         """The tasks that students can learn from answers."""
         problem = self.runner.problem
-        if problem is None or not self.runner.can_teach or not isinstance(problem.train, Split):
+        if not self.runner.trains or not isinstance(problem.train, Split):
             return frozenset()
         targets = problem.train.targets
         return frozenset(task.name for task in problem.tasks if can_be_taught(task, targets[task.name]))
@@ -205,13 +203,13 @@ class _Spender:
     def _tabm_cost(self) -> float | None:
         """What a TabM network costs if it takes as many steps as a plain one, or None if none is to be trained."""
         problem = self.runner.problem
-        if not self.settings.tabm or problem is None or TABM not in problem.alternatives:
+        if not self.settings.tabm or TABM not in problem.alternatives:
             return None
         return self.runner.step_cost(TABM)
 
     def _why_not_wider(self, size: int) -> str | None:
         """Returns why networks of this size cannot be trained, or None if they can."""
-        if self.runner.problem is None:
+        if not self.runner.trains:
             return "networks are trained elsewhere"
         try:
             width_of_size(self.runner.problem, self.tasks, size)
@@ -300,7 +298,6 @@ class _Spender:
 
     @property
     def _can_mix(self) -> bool:
-        assert self.runner.problem is not None
         rows = self.runner.problem.train
         return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
 
@@ -336,7 +333,6 @@ class _Spender:
         return True
 
     def _taught(self, lecture: Lecture) -> Taught:
-        assert self.runner.problem is not None
         unlabelled = self.runner.problem.unlabelled is not None and lecture.unlabelled
         return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
 
@@ -346,7 +342,6 @@ class _Spender:
         if alike:
             return course.size * float(np.mean([member.effort / member.group.size for member in alike]))
         problem = self.runner.problem
-        assert problem is not None
         rows = problem.unlabelled if course.lecture.unlabelled else None
         unlabelled = 0 if rows is None else len(rows) / len(problem.train)
         return course.size * STUDENT_COST * (1 + course.lecture.mixtures + unlabelled)
@@ -373,7 +368,7 @@ class _Spender:
         self,
         groups: Sequence[Group],
         kind: Kind,
-        partly: Sequence[tuple[NetworkResult, float]] = (),
+        partly: Sequence[tuple[Trained, float]] = (),
     ) -> None:
         jobs = {group: self.runner.group_job(group, self.seed) for group in groups}
         results = self.runner.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tagalong.group import Group
-
-from ..network_result import NetworkResult
+from tagalong.learn import Trained
 
 Kind = Literal["copy", "set", "wide", "tabm", "student"]
 
@@ -27,7 +26,7 @@ class Member:
 
     kind: Kind
     group: Group
-    result: NetworkResult
+    result: Trained
     effort: float
     step_cost: float = 1.0
 
@@ -68,7 +67,7 @@ class SpendingRound:
     """
 
     members: tuple[Member, ...]
-    others: tuple[tuple[NetworkResult, float], ...]
+    others: tuple[tuple[Trained, float], ...]
     spent: float
     best: dict[int, float]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..network_result import NetworkResult
+from tagalong.learn import Trained
+
 from ..relative_losses import Subset
 
 MIN_LOSS = 1e-9  # losses are compared by their logarithms, and the loss of a separable task can be zero
@@ -29,10 +30,10 @@ class Trial:
     fraction: float = 1.0
 
 
-Trials = Mapping[Trial, NetworkResult]
+Trials = Mapping[Trial, Trained]
 
 
-def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
+def half_losses(result: Trained, task: str) -> tuple[float, float]:
     """Returns a task's losses on the two halves of the validation rows, with NaN for a half without labels.
 
     If the losses on the halves are unknown or overflowed in single precision, both values are the loss on all rows.
@@ -43,17 +44,17 @@ def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
     return max(first, MIN_LOSS), max(second, MIN_LOSS)
 
 
-def mean_half_loss(result: NetworkResult, task: str) -> float:
+def mean_half_loss(result: Trained, task: str) -> float:
     """Returns the mean of the losses on the two halves, which approximates the loss on all rows."""
     known = [loss for loss in half_losses(result, task) if not math.isnan(loss)]
     return sum(known) / len(known)
 
 
-def small_set_flattery(results: Iterable[NetworkResult], n_tasks: int) -> dict[int, float]:
+def small_set_flattery(results: Iterable[Trained], n_tasks: int) -> dict[int, float]:
     """Returns how much more early stopping flatters networks for few tasks than networks for all tasks.
 
     All tasks of a network share the epoch that the validation rows choose, so a task gains the more from its luck, the
-    fewer tasks there are. The estimates for single networks are noisy (see `NetworkResult.flattery`). So a line is
+    fewer tasks there are. The estimates for single networks are noisy (see `Trained.flattery`). So a line is
     fitted to them: flattery = a + b / (number of tasks), where b is not negative.
 
     Args:
@@ -78,6 +79,6 @@ def small_set_flattery(results: Iterable[NetworkResult], n_tasks: int) -> dict[i
     return {count: slope * (1 / count - 1 / n_tasks) for count in range(1, n_tasks + 1)}
 
 
-def _mean_relative_flattery(result: NetworkResult) -> float:
+def _mean_relative_flattery(result: Trained) -> float:
     ratios = [value / max(abs(result.val[task].loss), MIN_LOSS) for task, value in result.flattery.items()]
     return math.fsum(ratios) / len(ratios)
