@@ -18,8 +18,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, did_you_mean
 from tagalong.files import json_safe, open_atomic, report_damage, unpack_arrays
 from tagalong.learn import Job, Trained
-from tagalong.study import Cost, Elsewhere, Runner, Score
-from tagalong.study.runner import without_rows
+from tagalong.study import Cost, Elsewhere, Runner, Score, without_rows
 
 Array = NDArray[np.float64]
 TABLES = files(__package__).joinpath("tables")  # the tables that are included in the package

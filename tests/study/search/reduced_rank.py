@@ -14,8 +14,7 @@ import torch
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Task, Trained
-from tagalong.study import Cost, Elsewhere, Runner, Score
-from tagalong.study.runner import without_rows
+from tagalong.study import Cost, Elsewhere, Runner, Score, without_rows
 
 WHOLE = 1000  # steps of a training
 PARTS = ("train", "val", "test")
