@@ -59,8 +59,7 @@ def take_pictures(name: str) -> None:
     from tagalong.study import Results
 
     folder = ROOT / "runs" / f"demo-{name}"
-    curve = change_by_networks(Results.load(folder)).update_layout(title={"y": 0.93}, margin={"t": 90})
-    take_picture(curve, IMAGES / f"demo_{name}.png")
+    take_picture(change_by_networks(Results.load(folder)), IMAGES / f"demo_{name}.png")
     take_picture(affinity_heatmap(Affinity.load(folder / "affinity.json")), IMAGES / f"demo_{name}_affinity.png")
 
 

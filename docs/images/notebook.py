@@ -40,7 +40,7 @@ def take_pictures(figures: list[Any], folder: Path) -> None:
         tab = browser.new_page(**SIZE, color_scheme="light")
         for data in figures:
             drawn = graph_objects.Figure({key: data[FIGURE][key] for key in ("data", "layout")})
-            drawn.update_layout(width=720, height=drawn.layout.height or 480, title={"y": 0.97, "yanchor": "top"})
+            drawn.update_layout(width=720, height=drawn.layout.height or 480)
             page = folder / "figure.html"
             page.write_text(io.to_html(drawn, config={"displayModeBar": False}), encoding="utf-8")
             tab.goto(page.as_uri())

@@ -47,6 +47,7 @@ def draw_plots(tab: Any, section: str | None) -> Any:
     for plot in found.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         plot.locator(".main-svg").first.wait_for()
+    tab.add_style_tag(content="details.section { padding: 1rem }")
     return found
 
 

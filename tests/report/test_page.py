@@ -121,6 +121,7 @@ def test_names_of_tasks_are_not_interpreted_as_html(hostile_page: Path) -> None:
     elements = elements_of(hostile_page)
     assert 'id="obtained"' in elements, "the first script comes after all sections"
     assert not {"img", "b", "iframe", "link", "base", "object", "svg"} & set(re.findall(r"<(\w+)", elements))
+    assert "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'" in elements
     without_values = re.sub(r'"[^"]*"', "", elements)
     assert not re.search(r"<[^>]*\son\w+=", without_values), "no event is handled"
     text = to_script_json({"name": "</script><!--<script>\u2028"})

@@ -43,7 +43,6 @@ TEMPLATE = {
     "layout": {
         "xaxis": AXIS,
         "yaxis": AXIS,
-        "title": {"x": 0.02, "y": 0.97, "yanchor": "top"},
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOR,
         "font": {"color": TEXT_COLOR},
@@ -336,7 +335,8 @@ def affinity_over_training(
         height=300 * rows + 160,
     )
     figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
-    figure.update_yaxes(title_text="affinity", exponentformat="power", col=1)
+    figure.update_yaxes(exponentformat="power")
+    figure.update_yaxes(title_text="affinity", col=1)
     return figure
 
 
@@ -443,10 +443,10 @@ def measured_ways(results: Results) -> list[Way]:
     ways = {}
     for networks, best in verdict.by_budget.items():
         for way in (best, *best.others):
-            recommended = (way.label, way.size) == (verdict.recommended, networks)
-            change = way.change or Change(0.0)
-            ways[networks, way.kind] = Way(networks, way.kind, way.label, change, way is best, recommended, way)
-    others = [line for line in results.table() if line.honest and line.change is not None]
+            if way.change is not None:
+                recommended = (way.label, way.size) == (verdict.recommended, networks)
+                ways[networks, way.kind] = Way(networks, way.kind, way.label, way.change, way is best, recommended, way)
+    others = [line for line in results.table() if line.honest and line.change is not None and isfinite(line.change)]
     for line in sorted(others, key=lambda line: line.validation or 0.0):
         family = kind_of_networks(line.label, line.groups) if line.groups else line.method
         networks = line.budget or max(1, len(line.groups))
@@ -603,7 +603,7 @@ def task_changes(
     layout = {
         "template": TEMPLATE,
         "title": figure_heading(title or f"Changes with {label_text((method, budget))}, by task", reading),
-        "xaxis": {"title": {"text": "change in test loss, %"}, "zerolinewidth": 2},
+        "xaxis": {"title": {"text": "change in test loss, %"}, "rangemode": "tozero", "zerolinewidth": 2},
         "yaxis": {
             "tickvals": list(range(len(rows))),
             "ticktext": [short_label(row.task) for row in rows],
@@ -667,7 +667,7 @@ def short_label(name: str) -> str:
 def figure_heading(title: str, *lines: str) -> dict[str, Any]:
     """Returns a left-aligned title with smaller lines of text below it."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
-    return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
+    return {"text": plotly_text(title) + small, "x": 0.02, "y": 1, "yanchor": "top", "pad": {"t": 24}}
 
 
 def with_error(mean: float, error: float) -> str:

@@ -72,6 +72,9 @@ def render_page(run: Run) -> str:
     results = run.results
     verdict = results.verdict()
     headline, _, reason = verdict.sentence.partition(": ")
+    claim = verdict.networks
+    if claim is None or claim.high is None:
+        claim = verdict.recipe
     shown = verdict.candidate or ("mtl", None)
     rows = "new.csv" if run.inputs == "table" else "new.npy"
     command = _command_line([str(part) for part in results.settings.get("command") or []])
@@ -82,7 +85,7 @@ def render_page(run: Run) -> str:
         problem=results.problem,
         headline=headline,
         reason=reason,
-        claim=verdict.networks or verdict.recipe,
+        claim=claim,
         plans=[(number, way.label, network_rows(way.groups)) for number, way in verdict.by_budget.items()],
         networks=network_rows(verdict.groups),
         ways=measured_ways(results),
