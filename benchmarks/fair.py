@@ -29,7 +29,7 @@ from fair_problems import PROBLEMS, TABLE_NETWORKS
 from harness import Row, make_parser, mean_and_error, numbers, progress, save_json, span, start, table
 from pool import Pool
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, Trained, boosting_scores, train
+from tagalong.learn import Job, Problem, Trained, train
 from tagalong.study import make_method
 from tagalong.study.methods.ensemble import best_set
 from tagalong.study.search.answers import ALL, Answers
@@ -155,7 +155,7 @@ class Comparison:
             for budget in budgets:
                 losses = answers.losses(divide(range(len(jobs)), budget))[:, :, ALL]
                 rows.append(self.row(kind, budget, budget, losses, losses))
-        scores = boosting_scores(self.problem)["test"]
+        scores = train(self.problem, Job(self.problem.names, network="boosting")).test
         losses = [np.array([scores[task].loss for task in self.problem.names])]
         return [*rows, self.row("boosting", 1, 1, losses, losses)]
 

@@ -1,8 +1,7 @@
 """Which model is best for all targets of a table? Test skill and time of networks, boosting, ridge and averages.
 
-    python benchmarks/tables.py FOLDER --data DIR --models mlp tabm boosting ridge --splits 0 1 2 3 4
+    python benchmarks/tables.py FOLDER --data DIR --models mlp tabm boosting xgboost ridge tabm+boosting
     python benchmarks/tables.py FOLDER --tables adme star --models mlp tabm:members=8,patience=8 --device cuda
-    python benchmarks/tables.py FOLDER --models mlp tabm boosting tabm+boosting --models-only-shown
 
 Each model of each split is kept in FOLDER as a file with its answers, so that a stopped benchmark continues, and that
 averages of models (`tabm+boosting`) cost nothing. Prepared tables are kept there too, so that networks can be trained
@@ -21,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness import Row, make_parser, mean_and_error, progress, start, table
+from harness import Row, make_parser, mean_and_error, progress, save_json, start, table
 from tagalong.learn import (
+    FITTED,
     MLP,
     Job,
     Problem,
@@ -74,7 +74,10 @@ def main() -> None:
             result = measure(load(options.folder, name, split, options.data), model, options.device)
             torch.save(result, path)
             progress(f"{name}, split {split}, {model}: {result['seconds']:.1f} s")
-    print(summarize(options.folder, options.tables, options.models, options.splits))
+    if shares == 1:
+        lines = summarize(options.folder, options.tables, options.models, options.splits)
+        save_json(options.json, lines)
+        print(table(lines))
 
 
 def load(folder: Path, name: str, split: int, data: Path | None) -> Problem:
@@ -99,13 +102,16 @@ def measure(problem: Problem, model: str, device: torch.device) -> dict[str, Any
     begun = now()
     kind, _, text = model.partition(":")
     settings = dict(setting.split("=") for setting in text.split(",") if setting)
-    chosen = with_network(problem, kind, settings)
-    trained = train(chosen, Job(problem.names, int(settings.get("seed", 0))), device=device)
+    fitted = kind if kind in FITTED else None
+    chosen = problem.with_network(fitted) if fitted else with_network(problem, kind, settings)
+    trained = train(
+        problem if fitted else chosen, Job(problem.names, int(settings.get("seed", 0)), network=fitted), device=device
+    )
     seconds = now() - begun
     network = build_network(chosen, problem.names, 0)
     network.load_state_dict(dict(trained.state))
     answers = {part: outputs_on(network, problem.splits[part].inputs) for part in PARTS}
-    return {"answers": answers, "seconds": seconds, "epochs": len(trained.curve), "steps": trained.steps}
+    return {"answers": answers, "seconds": seconds, "epochs": len(trained.curve)}
 
 
 def with_network(problem: Problem, kind: str, settings: Mapping[str, str]) -> Problem:
@@ -132,8 +138,8 @@ def with_network(problem: Problem, kind: str, settings: Mapping[str, str]) -> Pr
     return replace(problem, **fields | {"encoder": new, "recipe": recipe})
 
 
-def summarize(folder: Path, names: Sequence[str], models: Sequence[str], splits: Sequence[int]) -> str:
-    """Formats the test skill of each model, in points, with standard errors over splits, and its mean time."""
+def summarize(folder: Path, names: Sequence[str], models: Sequence[str], splits: Sequence[int]) -> list[Row]:
+    """Returns a line for each model: its test skill in points, with standard errors over splits, and its mean time."""
     lines: list[Row] = [{"skill, points": model} for model in models]
     for name in names:
         skills: dict[str, list[float]] = {}
@@ -153,8 +159,7 @@ def summarize(folder: Path, names: Sequence[str], models: Sequence[str], splits:
         found = [result for path in paths if (result := read(path))]
         if found:
             line["seconds"] = f"{np.mean([result['seconds'] for result in found]):.1f}"
-            line["epochs"] = f"{np.mean([result.get('epochs', 0) for result in found]):.0f}"
-    return table(lines)
+    return lines
 
 
 def read(path: Path) -> dict[str, Any] | None:

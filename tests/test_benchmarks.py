@@ -188,13 +188,23 @@ def test_step_cost_trains_like_the_plain_loop(run: Callable[..., Any]) -> None:
         ),
         ("verdict_rates", "--repetitions 1", 3),
         ("spend_rates", "independent --repetitions 1 --effort 3 --budgets 1,2", 2),
-        ("table_base", "--device cpu --tables wine --models mlp --splits 0 --seeds 0 --epochs 2", 2),
     ],
 )
 def test_benchmarks_run(run: Callable[..., Any], script: str, arguments: str, count: int) -> None:
     rows, printed = run(script, *arguments.split())
     assert len(rows) == count
     assert printed.count("\n|") > count
+
+
+@pytest.mark.slow
+def test_models_of_tables_are_trained_once_and_averaged(run: Callable[..., Any], tmp_path: Path) -> None:
+    models = ["ridge", "mlp:patience=1", "ridge+mlp:patience=1"]
+    arguments = [str(tmp_path), "--device", "cpu", "--tables", "diabetes", "--splits", "0", "--models", *models]
+    rows, printed = run("tables", *arguments)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")}
+    assert ([row["skill, points"] for row in rows], len(written)) == (models, 3)
+    assert run("tables", *arguments) == (rows, printed)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")} == written
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ class WatchedExecutor:
 def _job_kind(job: Any) -> str:
     if job.taught is not None:
         return "taught"
+    if job.network is not None:
+        return job.network
     return job.rule if job.width == 1 else f"{job.rule}, {job.width:.4f} times as wide"
 
 

@@ -1,15 +1,15 @@
-"""The method `boosting`: a reference without networks, which is never recommended."""
+"""The methods `boosting` and `ridge`: models of all tasks, which count as one network and are kept like one."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import MLP, Problem, Recipe, Split, Task, boosting_scores
-from tagalong.study import Results, Study, make_method
-from tagalong.study.methods import boosting
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, fitted_step, train
+from tagalong.study import Best, Study, make_method
 
 
 def make_problem() -> Problem:
@@ -28,66 +28,53 @@ def make_problem() -> Problem:
     return Problem("steps", tasks, split(300), split(150), split(150), MLP(3, (2,)), recipe=recipe)
 
 
-def test_boosting_is_a_reference_in_results_and_report(tmp_path: Path) -> None:
-    problem = make_problem()
-    options = {"boosting": {"max_trees": 40}}
-    study = Study(problem, tmp_path, device="cpu")
-    found = study.run(methods=["mtl", "stl", "boosting"], budgets=[2], seeds=2, options=options)
-    row = next(row for row in found.table() if row.method == "boosting")
-    expected = boosting_scores(problem, make_method("boosting", options).settings)["test"]
-    assert row.loss == pytest.approx({task: score.loss for task, score in expected.items()})
-    assert row.error == pytest.approx({task: score.error for task, score in expected.items()})
-    assert (row.groups, row.training.networks, row.diverged) == ((), 0, 0)
-    assert row.change is not None
-    assert row.change < -0.1
-    assert found.verdict().candidate == ("stl", None)  # although boosting is better
-    assert found.verdict().recommended != ("boosting", None)
-    assert next(row for row in Results.load(tmp_path).table() if row.method == "boosting").loss == row.loss
+def test_boosting_is_trained_once_kept_asked_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, fits = make_problem(), []
+    fit = fitted_step.FittedStep.train_epoch
+    monkeypatch.setattr(fitted_step.FittedStep, "train_epoch", lambda *given: fits.append(given) or fit(*given))
+    methods = ["mtl", "boosting", "ridge"]
+    results = Study(problem, tmp_path, device="cpu").run(methods=methods, budgets=[2], seeds=2)
+    assert len(fits) == 2  # whatever the number of seeds
+    Study(problem, tmp_path, device="cpu").run(methods=methods, budgets=[2], seeds=3)
+    assert len(fits) == 2
+    for method in ("boosting", "ridge"):
+        row = next(row for row in results.table() if row.method == method)
+        expected = train(problem, Job(problem.names, network=method)).test
+        assert row.loss == pytest.approx({task: score.loss for task, score in expected.items()})
+        assert row.error == pytest.approx({task: score.error for task, score in expected.items()})
+        (group,) = row.groups
+        assert (group.network, group.trains, group.serves) == (method, {"a", "b"}, {"a", "b"})
+    assert next(row for row in results.table() if row.method == "boosting").change < -0.1
 
-
-def test_a_continued_study_does_not_boost_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, options = Study(make_problem(), tmp_path, device="cpu"), {"boosting": {"max_trees": 5}}
-    first = study.run(methods=["boosting"], seeds=1, options=options)
-    calls = []
-    monkeypatch.setattr(boosting, "boosting_scores", lambda *given: calls.append(given) or boosting_scores(*given))
-    second = study.run(methods=["boosting"], seeds=2, options=options)
-    assert not calls
-    records = [one.records_of(("boosting", None))[0] for one in (first, second)]
-    assert (records[0].val, records[0].test) == (records[1].val, records[1].test)
-    study.run(methods=["boosting"], seeds=1, options={"boosting": {"max_trees": 6}})
-    assert len(calls) == 1
+    networks = Study(problem, tmp_path, device="cpu").best("boosting")
+    rows = problem.test.inputs.numpy()
+    answers = networks.predict(rows)
+    right = (answers["b"] > 0.5) == (problem.test.targets["b"].numpy() > 0.5)
+    error = next(row for row in results.table() if row.method == "boosting").error["b"]
+    assert 1 - right.mean() == pytest.approx(error)
+    networks.save(tmp_path / "saved")
+    loaded = Best.load(tmp_path / "saved").predict(rows)
+    assert all(np.array_equal(loaded[task], own) for task, own in answers.items())
+    networks.export(tmp_path / "exported")
+    program = next((tmp_path / "exported").glob("*.pt2"))
+    outputs = torch.export.load(program).module()(problem.test.inputs)
+    found = torch.sigmoid(outputs["b"] if isinstance(outputs, dict) else outputs[1]).flatten().detach()
+    np.testing.assert_allclose(found.numpy(), np.ravel(answers["b"]), rtol=1e-5)
 
 
 IMAGES = Split(torch.zeros(4, 3, 8, 8), {"a": torch.zeros(4), "b": torch.zeros(4)})
-TOKENS = Split(torch.zeros(4, 3, dtype=torch.long), {"a": torch.zeros(4), "b": torch.zeros(4)})
-DENSE = Split(torch.zeros(4, 3), {"a": torch.zeros(4, 5), "b": torch.zeros(4)})
 OWN_LOSS = (Task("a", kind="custom", loss=lambda outputs, targets: outputs[:, 0] - targets), Task("b"))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"train": IMAGES}, r"requires a table, with a vector of numbers per row, found .* of shape \(3, 8, 8\)"),
-        ({"train": TOKENS}, "requires a table, .* found torch.int64 inputs"),
-        ({"train": DENSE}, "requires tasks with one label per row and without a loss of their own, found a$"),
-        ({"tasks": OWN_LOSS}, "requires tasks with one label per row and without a loss of their own, found a$"),
-    ],
-)
-def test_problems_that_are_no_tables_are_refused(changed: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("name", ["boosting", "ridge"])
+@pytest.mark.parametrize("changed", [{"train": IMAGES}, {"tasks": OWN_LOSS}])
+def test_problems_that_are_no_tables_are_refused(changed: dict[str, Any], name: str) -> None:
     problem = replace(make_problem(), **changed)
-    (found,) = make_method("boosting").problems(problem.names, problem)
-    with pytest.raises(ValueError, match=f"^`methods`: 'boosting' {message}"):
-        raise found
+    (found,) = make_method(name).problems(problem.names, problem)
+    assert name in str(found)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"learning_rate": 0}, "`options`: `learning_rate` of 'boosting' must be a positive number, found 0"),
-        ({"max_trees": 0}, "`options`: `max_trees` of 'boosting' must be a positive integer, found 0"),
-        ({"patience": 1.5}, "`options`: `patience` of 'boosting' must be a positive integer, found 1.5"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
-    (found,) = make_method("boosting", {"boosting": options}).problems(("a", "b"), make_problem())
-    assert str(found) == message
+def test_libraries_are_chosen_by_name() -> None:
+    assert make_method("boosting", {"boosting": {"library": "xgboost"}}).network == "xgboost"
+    with pytest.raises(ValueError, match="library"):
+        make_method("boosting", {"boosting": {"library": "unknown"}})

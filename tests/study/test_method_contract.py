@@ -25,7 +25,6 @@ SHIPPED = [name for name in method_names() if type(make_method(name)).__module__
 OPTIONS: dict[str, dict[str, Any]] = {
     "auto": {"effort": 16},  # enough for copies, sets and students
     "best-of": {"effort": 8},
-    "boosting": {"max_trees": 20},
 }
 
 

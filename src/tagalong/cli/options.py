@@ -33,6 +33,7 @@ SUGGESTED_METHODS = (
     "pcgrad",
     "constant",
     "boosting",
+    "ridge",
 )
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 

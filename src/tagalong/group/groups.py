@@ -8,7 +8,7 @@ from typing import Any
 
 from tagalong.errors import InvalidInput, pluralize
 
-NETWORK_TITLES = {"tabm": "TabM"}
+NETWORK_TITLES = {"tabm": "TabM network", "ridge": "ridge", "boosting": "boosting", "xgboost": "XGBoost"}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Group:
     @property
     def network_text(self) -> str:
         """The kind of network in words, e.g. "TabM network", or an empty string for the problem's own."""
-        return "" if self.network is None else f"{NETWORK_TITLES.get(self.network, self.network)} network"
+        return "" if self.network is None else NETWORK_TITLES.get(self.network, f"{self.network} network")
 
     def __str__(self) -> str:
         parts = [f"serves {{{join_names(self.serves)}}}"]

@@ -16,8 +16,6 @@ from .balance import register_rule as register_rule
 from .base_rate import constant_output as constant_output
 from .base_rate import floor_probabilities as floor_probabilities
 from .base_rate import has_constant as has_constant
-from .boosting import BoostingSettings as BoostingSettings
-from .boosting import boosting_scores as boosting_scores
 from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters

@@ -15,6 +15,7 @@ from tagalong.errors import InvalidInput, is_nonnegative
 from tagalong.group import Taught
 from tagalong.score import Score
 
+from .classical import FITTED
 from .own_targets import Targets, target_problems
 from .problem import Problem
 from .recipe import Recipe
@@ -26,7 +27,8 @@ class Job:
 
     Attributes:
         tasks: the names of the tasks, in the problem's order.
-        seed: the seed for the row order, the initial weights and the dropout masks.
+        seed: the seed for the row order, the initial weights and the dropout masks. Always 0 for networks that are
+            fitted, i.e. boosting and ridge.
         rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
         width: the width of the encoder, as a multiple of its default width.
         epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
@@ -46,6 +48,10 @@ class Job:
     taught: Taught | None = None
     network: str | None = None
     weighting: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.network in FITTED:  # nothing in it is random, so it is fitted once for all seeds
+            object.__setattr__(self, "seed", 0)
 
     def last_epoch(self, recipe: Recipe) -> int:
         """Returns the maximum number of epochs."""

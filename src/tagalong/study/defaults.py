@@ -39,8 +39,8 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
 
     A grouping is worth its effort only if it beats simpler uses of the same networks. The default methods are therefore
     one plain network (`mtl`), one larger network for each budget up to 10 (`mtl-big2`, …), copies of the plain network
-    (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), and two references without
-    networks (`boosting` and `constant`). Methods that do not support the problem are left out.
+    (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), for tables `boosting` and
+    `ridge`, and what learning nothing gives (`constant`). Methods that do not support the problem are left out.
 
     Args:
         problem: the problem of the study.
@@ -51,13 +51,13 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
         >>> from tagalong.learn import Task
         >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
         >>> problem = Problem.from_arrays(X, Y, [Task(name, kind="regression") for name in ("age", "height")])
-        >>> [name for name in default_methods(problem, budgets=[2, 3]).names if name != "boosting"]
+        >>> [name for name in default_methods(problem, budgets=[2, 3]).names if name not in ("boosting", "ridge")]
         ['mtl', 'mtl-big2', 'mtl-big3', 'ensemble', 'best-of', 'stl', 'tag', 'auto', 'constant']
     """
     tasks = problem.names
     given = default_budgets(len(tasks)) if budgets is None else budgets
     larger = [f"mtl-big{budget}" for budget in sorted(set(given)) if 1 < budget <= MAX_LARGER]
-    names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "constant"]
+    names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "ridge", "constant"]
     left_out = {name: why for name in names if (why := _why_not(name, problem, given))}
     return DefaultMethods(tuple(name for name in names if name not in left_out), left_out)
 

@@ -25,7 +25,7 @@ OPTIONAL_COLUMNS = ("latency", TOTAL_LOSS_ERROR, "size", "vs random", "total los
 DIVERGED, UNKNOWN, HUGE = "diverged", "unknown", 1e6
 SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # other columns are omitted before names get narrower than this
 MAX_TASKS = 50  # in a table
-REFERENCE_METHODS = ("boosting", "constant")  # they have no networks, so they are never recommended
+REFERENCE_METHODS = ("constant",)  # it has no networks, so it is never recommended
 AVERAGED = "The answers of networks that serve the same task are averaged."
 Row = Sequence[str]
 

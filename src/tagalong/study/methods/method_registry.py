@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.registry import Registry, unknown_name
 
 from .auto import AutoMethod
-from .boosting import Boosting
+from .boosting import Boosting, Ridge
 from .constant import Constant
 from .ensemble import BestOf, Ensemble
 from .hoa_optimal import Hoa, Optimal, Oracle
@@ -37,6 +37,7 @@ BUILT_IN: dict[str, Factory] = {
     **{rule: partial(Ruled, rule) for rule in RULE_NAMES},
     "constant": Constant,
     "boosting": Boosting,
+    "ridge": Ridge,
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
