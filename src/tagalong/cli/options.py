@@ -34,6 +34,7 @@ SUGGESTED_METHODS = (
     "constant",
     "boosting",
     "ridge",
+    "blend",
 )
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 

@@ -12,6 +12,7 @@ from tagalong.errors import InvalidInput
 from tagalong.registry import Registry, unknown_name
 
 from .auto import AutoMethod
+from .blend import Blend
 from .boosting import Boosting, Ridge
 from .constant import Constant
 from .ensemble import BestOf, Ensemble
@@ -38,6 +39,7 @@ BUILT_IN: dict[str, Factory] = {
     "constant": Constant,
     "boosting": Boosting,
     "ridge": Ridge,
+    "blend": Blend,
 }
 LARGER_MTL_PATTERN = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
