@@ -149,12 +149,11 @@ class Balancer(nn.Module):
             losses: the loss of each task [tasks].
             factor: what to multiply all gradients by, for a `GradScaler`.
         """
-        values = losses * self.task_weights
-        (values * self.coefficients(values, factor)).sum().backward()
+        (losses * self.coefficients(losses, factor)).sum().backward()
 
-    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
-        """Returns how much each weighted loss [tasks] counts, times the factor, and trains what determines this."""
-        return factor
+    def coefficients(self, losses: Tensor, factor: Tensor) -> Tensor:
+        """Returns how much each loss [tasks] counts, times the factor, and trains what determines this."""
+        return self.task_weights * factor
 
     def weights(self) -> Mapping[str, float]:
         """Returns the current weight of each task's loss."""
@@ -196,8 +195,8 @@ class GradNorm(Balancer):
         self._optimizer = torch.optim.Adam([self._weights], lr=lr)
         self.register_buffer("initial_losses", torch.full_like(self.task_weights, torch.nan))
 
-    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
-        coefficients = self._weights * factor
+    def coefficients(self, losses: Tensor, factor: Tensor) -> Tensor:
+        values, coefficients = losses * self.task_weights, self.task_weights * self._weights * factor
         gradients = [
             torch.autograd.grad(value, matrix, factor, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
             for matrix in self._last_matrix
@@ -273,9 +272,9 @@ class ScalarizerRule(TorchJDRule):
         super().__init__(scalarizer, network, tasks)
         self.register_buffer("last_losses", torch.ones_like(self.task_weights))
 
-    def coefficients(self, values: Tensor, factor: Tensor) -> Tensor:
-        absent = values == 0
-        values = torch.where(absent, self.last_losses, values.detach().to(self.last_losses.dtype)).requires_grad_()
+    def coefficients(self, losses: Tensor, factor: Tensor) -> Tensor:
+        absent, values = losses == 0, (losses.detach() * self.task_weights).to(self.last_losses.dtype)
+        values = torch.where(absent, self.last_losses, values).requires_grad_()
         self.last_losses = values.detach()
         self._call(self.module, values).backward(factor)
         self.calls += 1
@@ -283,7 +282,7 @@ class ScalarizerRule(TorchJDRule):
         for parameter in self.module.parameters():
             if parameter.grad is not None:
                 parameter.grad.masked_fill_(absent, 0)
-        return values.grad.masked_fill(absent, 0)
+        return self.task_weights * values.grad.masked_fill(absent, 0)
 
     def balance(self) -> Tensor:
         values = self.last_losses.clone().requires_grad_()
@@ -315,8 +314,7 @@ class AggregatorRule(TorchJDRule):
         self._own = [p for p in network.heads.parameters() if p.requires_grad and id(p) not in shared]
 
     def backward(self, losses: Tensor, factor: Tensor) -> None:
-        values = losses * self.task_weights
-        values = values * self.weigher.coefficients(values, factor)
+        values = losses * self.weigher.coefficients(losses, factor)
         rows = []  # the gradient of each task for the shared parameters
         for value in values if self._shared else ():
             gradients = torch.autograd.grad(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -37,7 +38,8 @@ class Labels(NamedTuple):
     Attributes:
         values: the targets [rows, tasks, …], or [networks, rows, tasks, …] if they depend on the network. In a family,
             missing labels are 0.
-        present: whether each label is present, or None if none is missing or the task is separate.
+        present: 1 for each label that is present and 0 for the others, or None if none is missing or the task is
+            separate.
         rows_dim: the dimension of the rows: 1 if the targets depend on the network, otherwise 0.
     """
 
@@ -169,7 +171,7 @@ class Losses:
             return LabelTable(values, None, columns)
         finite = values.isfinite()
         present = finite.flatten(2).all(2) if values.dim() > 2 else finite
-        return LabelTable(torch.where(finite, values, 0), None if present.all() else present, columns)
+        return LabelTable(torch.where(finite, values, 0), None if present.all() else present.to(values), columns)
 
     def row_losses(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns the loss of each row for each task [networks, rows, tasks], times the weight of the row.
@@ -194,22 +196,22 @@ class Losses:
             losses, counted = torch.cat([part for part, _ in parts], -1), None
             if any(present is not None for _, present in parts):
                 masks = [torch.ones_like(part) if mask is None else mask.expand_as(part) for part, mask in parts]
-                counted = torch.cat([mask.bool() for mask in masks], -1)
+                counted = torch.cat(masks, -1)
         if batch.weights is not None and counted is None:
             counted = torch.ones_like(losses)
         return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
 
     def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor]:
-        """Returns the mean loss of each task over the labeled rows, 0 without any, and whether there are labeled rows.
+        """Returns the mean loss of each task over the labeled rows, 0 if there are none, and how much these rows count.
 
-        The tasks are in the order in which they were given. Means are [networks, tasks].
+        The tasks are in the order in which they were given. Means are [networks, tasks], and counts too, unless all
+        networks have the same.
         """
         losses, counted = self.row_losses(outputs, batch)
         if counted is None:
-            return self.reorder(losses.mean(-2)), torch.ones(losses.shape[-1], dtype=torch.bool)
+            return self.reorder(losses.mean(-2)), losses.new_full(losses.shape[-1:], losses.shape[-2])
         counts = counted.sum(-2)
-        means = _divide(losses.sum(-2), counts)
-        return self.reorder(means), self.reorder((counts > 0).expand_as(means))
+        return self.reorder(_divide(losses.sum(-2), counts)), self.reorder(counts)
 
     def reorder(self, values: Tensor) -> Tensor:
         """Brings values [networks, tasks] family by family into the order in which the tasks were given."""
@@ -222,7 +224,7 @@ def _weigh(losses: Tensor, counted: Tensor, weights: Tensor | None) -> tuple[Ten
 
 
 def _divide(sums: Tensor, counts: Tensor) -> Tensor:
-    return sums / torch.where(counts > 0, counts, 1)
+    return sums / (counts + (counts == 0))
 
 
 def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
@@ -244,7 +246,7 @@ def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> T
         losses = task.element_losses(outputs, targets.expand_as(outputs))
     if members > 1:
         losses = losses.unflatten(-2, (-1, members)).mean(-2)
-    return losses if labels.present is None else torch.where(labels.present, losses, 0)
+    return losses if labels.present is None else losses * labels.present
 
 
 def _separate_losses(task: Task, outputs: Tensor, labels: Labels, networks: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -320,6 +322,10 @@ class LabeledRows:
         parts = [slice(start, start + at_once) for start in range(0, len(inputs), at_once)]
         return (self._label(inputs[part], part) for part in parts)
 
+    @cached_property
+    def _in_first_half(self) -> Tensor:
+        return first_half(len(self._rows), self._rows.groups).unsqueeze(1).to(self._losses.weights.device)
+
     @torch.no_grad()
     def mean_losses(self, outputs_on: Callable[[Tensor], Sequence[Tensor]]) -> NDArray[np.float64]:
         """Returns the mean loss of each task on all rows, and on each half of them [networks, tasks, 3].
@@ -329,12 +335,11 @@ class LabeledRows:
         Args:
             outputs_on: computes the outputs on some inputs, see `Losses.join`.
         """
-        first = first_half(len(self._rows), self._rows.groups)
         sums, start = torch.zeros(()), 0
         for batch in self.chunks():
             losses, counted = self._losses.row_losses(outputs_on(batch.inputs), batch)
             counted = torch.ones_like(losses) if counted is None else counted.expand_as(losses).to(losses.dtype)
-            in_first = first[start : start + len(batch.inputs), None].to(losses.device)
+            in_first = self._in_first_half[start : start + len(batch.inputs)]
             both = torch.stack([losses, counted])
             sums = sums + torch.stack([torch.where(half, both, 0).sum(-2) for half in (in_first, ~in_first)], 1)
             start += len(batch.inputs)

@@ -123,10 +123,7 @@ class ModuleStep:
         return losses.detach()
 
     def task_losses(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
-        """Returns each task's mean loss on these rows, with the dropout masks of this step, and whether it has labels.
-
-        Both are [tasks].
-        """
+        """Returns each task's mean loss, with the dropout masks of this step, and how much its labels count [tasks]."""
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
             return self.losses.means(self._outputs(batch.inputs), batch)

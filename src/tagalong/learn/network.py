@@ -191,13 +191,13 @@ def count_multiplications(network: nn.Module, inputs: Tensor) -> int:
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Puts a module into evaluation mode within the context. Restores the mode of each submodule on exit."""
-    modes = [(part, part.training) for part in module.modules()]
+    training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        for part in training:
+            part.training = True
 
 
 def make_encoder(encoder: Encoder, width: float) -> nn.Module:

@@ -55,10 +55,10 @@ class StepMeter:
         names = list(self._step.job.tasks)
 
         def labeled_losses() -> dict[str, Tensor]:
-            losses, labeled = self._step.task_losses(batch)
+            losses, counts = self._step.task_losses(batch)
             if not before:  # the first call, without a lookahead step
                 before.append(losses)
-                names[:] = names if self._is_complete else compress(names, labeled.tolist())
+                names[:] = names if self._is_complete else compress(names, counts.tolist())
             return {name: loss for name, loss in zip(self._step.job.tasks, losses, strict=True) if name in names}
 
         self.meter(labeled_losses, self._held_out)
@@ -71,8 +71,8 @@ class StepMeter:
             rows = torch.randperm(len(step.problem.val), generator=draw)[: step.recipe.batch_size]
             self._held_out_batch = step.steps, step.val.batch(rows)
         with evaluation_mode(step.network):
-            losses, labeled = step.task_losses(self._held_out_batch[1])
-        return dict(compress(zip(step.job.tasks, losses, strict=True), labeled.tolist()))
+            losses, counts = step.task_losses(self._held_out_batch[1])
+        return dict(compress(zip(step.job.tasks, losses, strict=True), counts.tolist()))
 
     def affinity(self) -> Affinity:
         """Returns the measured affinity, with the meter's share of the training time."""
