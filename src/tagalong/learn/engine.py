@@ -39,7 +39,7 @@ from .fitted_step import FittedStep
 from .job import Diverged, Job, Trained, job_problems
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
-from .own_targets import Targets, targets_digest
+from .own_targets import Targets, tensors_digest
 from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .rows import Split
@@ -404,7 +404,7 @@ def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targe
     networks = []
     for job in jobs:
         fingerprint, recipe = problem.weighted(job.weighting).fingerprint, job.adapt(problem.recipe).definition
-        digest = targets_digest(targets[job]) if targets.get(job) else None
+        digest = tensors_digest(targets[job]) if targets.get(job) else None
         networks.append(f"{job!r} with {recipe} on {fingerprint} with targets {digest}")
     return f"{'; '.join(networks)} of {problem.name}, numerics {NUMERICS}, {'with' if measured else 'without'} a meter"
 

@@ -72,11 +72,11 @@ def to_probabilities(labels: Tensor, classes: int) -> Tensor:
     return torch.where(present.unsqueeze(1), encoded, torch.nan)
 
 
-def targets_digest(targets: Targets) -> str:
-    """Returns a string that identifies targets in checkpoints."""
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Returns a string that identifies named tensors by their contents."""
     digest = hashlib.sha256()
-    for name in sorted(targets):
-        target = targets[name].detach().cpu().double().contiguous()
-        digest.update(f"{name!r} {tuple(target.shape)}".encode())
-        digest.update(target.numpy().tobytes())
+    for name in sorted(tensors):
+        content = tensors[name].detach().cpu().double().contiguous()
+        digest.update(f"{name!r} {tuple(content.shape)}".encode())
+        digest.update(content.numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -15,9 +15,8 @@ Early stopping and scores use the true labels of the validation and test rows.
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from .averaging import AVERAGES_BY_KIND, Average, average_answers
 from .engine import train
 from .job import Job, Trained
 from .network import Network, build_network
-from .own_targets import to_probabilities
+from .own_targets import tensors_digest, to_probabilities
 from .problem import Problem
 from .randomness import derive_seed
 from .rows import Split, require_in_memory, rows_at_once
@@ -104,14 +103,19 @@ def teach(
     return train(lesson.problem, job, device=device, targets=targets, checkpoint=checkpoint, progress=progress)
 
 
-@dataclass(frozen=True, eq=False)
 class Lesson:
-    """The answers of teachers on all rows that their students learn from. Created by `Lesson.given_by`.
+    """The answers of teachers on all rows that their students learn from. Created by `given_by` or `described_by`.
+
+    Args:
+        problem: the problem.
+        taught: how any student of the lesson is taught.
+        answers: for each task that is taught, the average answer to each training row and each additional row: outputs
+            of regression tasks, probabilities of label 1 of binary tasks, and probabilities [rows, classes] of
+            multiclass tasks.
 
     Attributes:
         problem: the problem to train the students on. Its training rows include unlabelled rows and mixtures.
-        answers: for each task that is taught, the average answer to each of these rows: outputs of regression tasks,
-            probabilities of label 1 of binary tasks, and probabilities [rows, classes] of multiclass tasks.
+        answers: see above.
         labelled: the number of training rows that are not additional ones. They come first.
         taught: the teachers and the additional rows.
 
@@ -126,11 +130,10 @@ class Lesson:
         [0, 1]
     """
 
-    problem: Problem
-    answers: Mapping[str, Tensor]
-    labelled: int
-    taught: Taught
-    _mixed: dict[tuple[str, float, bool], Tensor] = field(default_factory=dict, repr=False)
+    def __init__(self, problem: Problem, taught: Taught, answers: Mapping[str, Tensor]) -> None:
+        self.problem, self.taught = with_additional_rows(problem, taught), Lesson.of(taught)
+        self.answers, self.labelled = answers, len(problem.train)
+        self._mixed: dict[tuple[str, float, bool], Tensor] = {}  # equal students share their targets
 
     @staticmethod
     def given_by(
@@ -155,8 +158,10 @@ class Lesson:
         Raises:
             InvalidInput: see `teach`.
         """
-        teachers = _networks(problem, networks)
-        names = [_weights_key(network) for network in teachers]
+        if isinstance(networks, (Network, Trained)) or not networks:
+            raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
+        teachers = [_as_network(problem, network) for network in networks]
+        names = [f"{network.tasks} {tensors_digest(network.state_dict())}" for network in teachers]
         taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=unlabelled)
         return Lesson.described_by(taught, dict(zip(names, teachers, strict=True)), problem, device=device)
 
@@ -179,19 +184,14 @@ class Lesson:
         Raises:
             InvalidInput: see `teach`.
         """
-        networks = _networks(problem, [teachers[key] for key in taught.teachers])
-        extended = with_additional_rows(problem, taught)
-        answers = _average_answers(extended, networks, taught.weights, device)
-        if not answers:
+        lesson = Lesson(problem, taught, {})
+        networks = [_as_network(problem, teachers[key]) for key in taught.teachers]
+        lesson.answers = _average_answers(lesson.problem, networks, taught, device)
+        if not lesson.answers:
             expected = "must train a task with soft targets"
             hint = "a task with a loss of its own needs `average` and `soft_targets`"
             raise InvalidInput("networks", expected, "none that do", hint)
-        return Lesson(extended, answers, len(problem.train), Lesson.of(taught))
-
-    @staticmethod
-    def from_answers(answers: Mapping[str, Tensor], problem: Problem, taught: Taught) -> Lesson:
-        """Restores a lesson from its answers, the problem without additional rows, and the `taught` of any student."""
-        return Lesson(with_additional_rows(problem, taught), answers, len(problem.train), Lesson.of(taught))
+        return lesson
 
     @staticmethod
     def of(taught: Taught) -> Taught:
@@ -328,54 +328,36 @@ def mix_rows(inputs: Tensor, count: int) -> Tensor:
     return torch.lerp(inputs.index_select(0, pairs[0]), inputs.index_select(0, pairs[1]), weights)
 
 
-def _networks(problem: Problem, networks: Sequence[Network | Trained]) -> list[Network]:
-    """Returns the teachers as networks. Raises an error if one of them has no weights."""
-    if isinstance(networks, (Network, Trained)) or not networks:
-        raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
-    problems = [
-        InvalidInput("networks", "must have weights", f"a network for {', '.join(trained.job.tasks)} without any")
-        for trained in networks
-        if isinstance(trained, Trained) and trained.state is None
-    ]
-    raise_problems(problems)
-    return [network if isinstance(network, Network) else _rebuild(problem, network) for network in networks]
-
-
-def _rebuild(problem: Problem, trained: Trained) -> Network:
-    assert trained.state is not None
-    job = trained.job
+def _as_network(problem: Problem, teacher: Network | Trained) -> Network:
+    if isinstance(teacher, Network):
+        return teacher
+    job = teacher.job
+    if teacher.state is None:
+        raise InvalidInput("networks", "must have weights", f"a network for {', '.join(job.tasks)} without any")
     network = build_network(problem.with_network(job.network), job.tasks, job.seed, job.width)
-    network.load_state_dict(trained.state)
+    network.load_state_dict(teacher.state)
     return network
 
 
-def _weights_key(network: Network) -> str:
-    """Returns a hash of the tasks and weights of a network."""
-    digest = hashlib.sha256(repr(network.tasks).encode())
-    for name, tensor in network.state_dict().items():
-        content = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {content.dtype} {tuple(content.shape)}".encode())
-        digest.update(content.view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _average_answers(
-    problem: Problem, networks: Sequence[Network], weights: Sequence[float], device: torch.device | str
+    problem: Problem, networks: Sequence[Network], taught: Taught, device: torch.device | str
 ) -> dict[str, Tensor]:
     """Returns the average answer of the networks to all training rows, for each task that can be taught."""
     rows = require_in_memory(problem.train, OPERATION)
     tasks = [task for task in problem.tasks if can_be_taught(task, rows.targets[task.name])]
-    at_once = rows_at_once(rows.inputs)
+    averages = {task.name: task.averaging for task in tasks}
     teachers = [copy.deepcopy(network).to(device) for network in networks]
-    parts: dict[str, list[Tensor]] = {}
-    for inputs in rows.inputs.split(at_once):
-        outputs = [outputs_on(network, inputs.to(device), at_once) for network in teachers]
-        known = [{task.name: own[task.name] for task in tasks if task.name in own} for own in outputs]
-        averages = {task.name: task.averaging for task in tasks}
-        for name, values in average_answers(known, averages, weights).items():
-            parts.setdefault(name, []).append(values.cpu())
-    found = {task: torch.cat(parts[task.name]) for task in tasks if task.name in parts}
-    return {task.name: _as_answers(task, outputs, rows.targets[task.name]) for task, outputs in found.items()}
+    chunks: dict[str, list[Tensor]] = {}
+    for inputs in rows.inputs.split(rows_at_once(rows.inputs)):
+        outputs = [outputs_on(network, inputs.to(device)) for network in teachers]
+        taught_outputs = [{name: own[name] for name in averages if name in own} for own in outputs]
+        for name, values in average_answers(taught_outputs, averages, taught.weights).items():
+            chunks.setdefault(name, []).append(values.cpu())
+    return {
+        task.name: _as_answers(task, torch.cat(chunks[task.name]), rows.targets[task.name])
+        for task in tasks
+        if task.name in chunks
+    }
 
 
 def can_be_taught(task: Task, target: Tensor) -> bool:

@@ -69,7 +69,7 @@ class Chunk:
         targets: dict[Job, dict[str, Tensor]] = {}
         taught_on = problem
         for taught, answers in self.answers.items():
-            lesson = Lesson.from_answers(answers, problem, taught)
+            lesson = Lesson(problem, taught, answers)
             students = [job for job in self.jobs if job.taught is not None and Lesson.of(job.taught) == taught]
             targets |= {job: lesson.targets(job) for job in students}
             taught_on = lesson.problem
