@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,23 +54,9 @@ def make_run(
         notes=("drawn at random",),
     )
     noise = {("tag", k): 0.002 for k in budgets}
-    told = {"budgets": [*budgets], "decisions": {"auto": fake_search(tasks, budgets)}}
-    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, **told}, out=folder)
+    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, "budgets": [*budgets]}, out=folder)
     results.save(folder)
     return results
-
-
-def fake_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
-    """A record of a search by `auto` with two trainings."""
-    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
-    together = {**trained, "tasks": [*tasks], "val": dict.fromkeys(tasks, 1.0)}
-    alone = {**trained, "tasks": [tasks[1]], "val": {tasks[1]: 0.9}}
-    steps = [
-        {"spent": 1.1, "best": {str(k): 0.0 for k in budgets}, "trained": [together]},
-        {"spent": 2.1, "best": {str(k): -0.06 for k in budgets}, "trained": [alone]},
-    ]
-    chosen = {str(k): {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8} for k in budgets}
-    return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
 def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
@@ -90,12 +75,11 @@ def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
         records += _records("ensemble", k, copies, -0.03 * (k - 1), tasks) if k > 1 else []
         records += _records("auto", k, groups, -0.04 - 0.03 * k, tasks)
     records += _records("mtl-big2", None, copies[:1], -0.01, tasks, parameters=2000)
-    records = [_with_own_teachers(record) for record in records]
     labels = {record.label for record in records}
     noise = RowNoise(*(dict.fromkeys(labels, 0.004) for _ in range(4)))
     late = {record.label: LateNetworks(1 if record.method == "mtl" else 0, 9) for record in records}
     learning_found = Learning({task: 0.9 if task == tasks[-1] else 1e-6 for task in tasks}, late)
-    decisions = {"decisions": {"auto": fake_spending(tasks)}, "budgets": [1, 2, 3]}
+    decisions = {"decisions": {"auto": fake_search(tasks)}, "budgets": [1, 2, 3]}
     settings = {**made.settings, **decisions}
     results = Results(
         records, problem=made.problem, noise=noise, settings=settings, out=folder, learning=learning_found
@@ -104,68 +88,18 @@ def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
     return results
 
 
-def _with_own_teachers(record: Record) -> Record:
-    """Names the teachers of a record by its seed, as if they had been trained anew."""
-    groups = [
-        group
-        if group.taught is None
-        else replace(
-            group, taught=replace(group.taught, teachers=tuple(f"{k} {record.seed}" for k in group.taught.teachers))
-        )
-        for group in record.groups
-    ]
-    return replace(record, groups=tuple(groups))
-
-
-def fake_spending(tasks: Sequence[str]) -> dict:
-    """A record of a search by `auto` with copies, a network for two tasks, and students."""
-
-    def trained(kind: str, seed: int, loss: float, some: Sequence[str] = tasks, **taught: float) -> dict:
-        one = {"tasks": [*some], "seed": seed, "fraction": 1.0, "effort": 1.0, "kind": kind}
-        return {**one, "val": dict.fromkeys(some, loss), **taught}
-
+def fake_search(tasks: Sequence[str]) -> dict:
+    """A record of a search by `auto` with a copy and a network for two tasks."""
+    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
+    copy = {**trained, "tasks": [*tasks], "val": dict.fromkeys(tasks, 1.0)}
+    pair = {**trained, "tasks": [*tasks[:2]], "val": dict.fromkeys(tasks[:2], 0.9)}
+    budgets = ("1", "2", "3")
     steps = [
-        [trained("copy", 0, 1.1), trained("copy", 1, 0.9)],
-        [trained("set", 1, 0.81, tasks[:2])],
-        [trained("student", 2, 0.8, mix=1.0, mixtures=0.0), trained("student", 3, 0.9, mix=1.0, mixtures=0.0)],
-        [trained("student", 4, 0.7, mix=0.5, mixtures=1.0)],
+        {"spent": 1.1, "best": dict.fromkeys(budgets, 0.0), "trained": [copy]},
+        {"spent": 2.1, "best": dict.fromkeys(budgets, -0.06), "trained": [pair]},
     ]
-    curve = [(2.1, -0.02), (3.1, -0.02), (5.1, -0.04), (6.1, -0.06)]
-    chosen = {
-        str(k): {
-            "expected": (-0.04 if k < 3 else -0.07) - 0.02 * k,
-            "doubt": 0.01,
-            "pool": "taught" if k < 3 else "all",
-            "alternatives": {
-                "copies": -0.02 * k,
-                "taught": -0.04 - 0.02 * k,
-                "all": (-0.03 if k < 3 else -0.07) - 0.02 * k,
-            },
-        }
-        for k in (1, 2, 3)
-    }
-    teachers = [
-        Group(tasks, tasks),
-        Group(tasks, tasks, copy=1),
-        Group(tasks[:2], tasks[:2], copy=1),
-        Group(tasks, tasks),
-    ]
-    return {
-        "effort": 6.5,
-        "spent": 6.1,
-        "measuring": 0.1,
-        "overhead": None,
-        "chosen": chosen,
-        "teachers": [group.to_document(cost=False) for group in teachers],
-        "steps": [
-            {
-                "spent": spent,
-                "best": {str(k): best * chosen[str(k)]["expected"] / -0.06 for k in (1, 2, 3)},
-                "trained": some,
-            }
-            for (spent, best), some in zip(curve, steps, strict=True)
-        ],
-    }
+    chosen = {budget: {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8} for budget in budgets}
+    return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
 def fake_affinity(tasks: Sequence[str], steps: int) -> Affinity:

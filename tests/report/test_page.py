@@ -49,7 +49,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
 
 def test_the_page_has_all_sections_and_says_how_it_was_obtained(hostile_page: Path) -> None:
     elements = elements_of(hostile_page)
-    sections = "budgets tasks next affinity time groups methods search reading obtained care"
+    sections = "budgets tasks next affinity time groups methods reading obtained care"
     assert [name for name in sections.split() if f'id="{name}"' not in elements] == []
     settings = ("--targets 'a b,c'", '"optimizer": "adamw"', "seeds: [0, 1, 2]", "2.13.0", "drawn at random", "is_male")
     assert [words for words in settings if words not in text_of(hostile_page)] == []
@@ -61,6 +61,7 @@ def test_numbers_on_the_page_are_those_of_the_verdict(taught: tuple[Results, Pat
     answer = text.partition("What each further network buys")[0]
     assert all(part in answer for part in verdict.sentence.split(": "))
     assert all(f"{question} {short} {detail}" in answer for question, short, detail in verdict.answers())
+    assert results.search_log.sentence in text
     for change in (verdict.networks, verdict.recipe, verdict.networks_from_copies, verdict.change_from_copies):
         assert f"{percent_text(change.estimate)} {interval_text(change)}" in answer
     for networks, best in verdict.by_budget.items():

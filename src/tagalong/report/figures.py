@@ -119,12 +119,12 @@ def affinity_heatmap(
     if grouping is not None:
         affinity = affinity.only([task for group in grouping.groups for task in sorted(group.serves)])
     n = len(affinity.tasks)
-    distance, error = _distance_from_center(affinity, center)
+    distance, error = _distance_from_center(affinity, center), _error_of_distance(affinity, center)
 
     # The unit and the range of colors also suit the other affinity.
     compared = [affinity] if compare_with is None else [affinity, compare_with]
     largest = max(_largest(other.mean) for other in compared)
-    limit = max(_largest(_distance_from_center(other, center)[0]) for other in compared)
+    limit = max(_largest(_distance_from_center(other, center)) for other in compared)
     unit, unit_text = _unit(largest)
 
     # Each kind of cell is a layer with colors of its own.
@@ -245,19 +245,19 @@ def _unit(largest: float) -> tuple[float, str]:
     return 10.0**power, f" × 10{str(power).translate(SUPERSCRIPT)}"
 
 
-def _distance_from_center(affinity: Affinity, center: Center) -> tuple[Floats, Floats]:
-    """Returns the difference between each affinity and the center, and the standard error of the difference."""
+def _distance_from_center(affinity: Affinity, center: Center) -> Floats:
     if center not in ("zero", "target"):
         raise InvalidInput("center", "must be 'zero' or 'target'", repr(center))
-    if center == "zero":
-        return affinity.mean, affinity.stderr
-    distance = _minus_target_mean(affinity.mean)
-    if len(affinity.steps) < 2:
-        return distance, affinity.stderr
-    # Errors that all sources share cancel out, which a bootstrap sees.
+    return affinity.mean if center == "zero" else _minus_target_mean(affinity.mean)
+
+
+def _error_of_distance(affinity: Affinity, center: Center) -> Floats:
+    """Returns the standard error of the distance, in which errors that all sources share cancel out."""
+    if center == "zero" or len(affinity.steps) < 2:
+        return affinity.stderr
     draws = _minus_target_mean(affinity.bootstrap(BOOTSTRAP_RESAMPLES))
     known = np.isfinite(draws).all(axis=0) & np.isfinite(affinity.stderr)
-    return distance, np.where(known, np.where(known, draws, 0.0).std(axis=0), np.nan)
+    return np.where(known, np.where(known, draws, 0.0).std(axis=0), np.nan)
 
 
 def _minus_target_mean(matrices: Floats) -> Floats:

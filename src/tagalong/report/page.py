@@ -229,7 +229,9 @@ def _shown_grouping(run: Run) -> Grouping | None:
     """Returns the groups by affinity for as many networks as the candidate has, or else for the most."""
     candidate = run.results.verdict().candidate
     budget = candidate[1] if candidate else None
-    return run.groupings.get(budget or 0) or run.groupings.get(max(run.groupings, default=0))
+    if budget is None or budget == 1 or budget not in run.groupings:
+        budget = max(run.groupings, default=0)
+    return run.groupings.get(budget)
 
 
 def _figure_json(figure: Figure) -> Any:
