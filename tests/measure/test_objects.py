@@ -198,7 +198,6 @@ def test_features_kept_for_an_extra_loss_are_those_of_the_training_run(where: st
 
 # What cannot be put back, and what changes it.
 SOURCES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "iterator": (lambda: iter([1, 2, 3]), next),
     "set": (lambda: {0}, lambda numbers: numbers.add(len(numbers))),
     "deque": (lambda: deque([7, 8, 9], maxlen=3), lambda numbers: numbers.append(numbers[-1] + 1)),
     "large tensor": (lambda: torch.zeros(1000), lambda tensor: tensor.add_(1)),

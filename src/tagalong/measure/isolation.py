@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -71,14 +71,6 @@ def without_caches() -> Iterator[None]:
     finally:
         torch.set_autocast_cache_enabled(enabled)
         parametrize._cache_enabled = cached
-
-
-def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns detached copies of tensors with the same memory layout."""
-    made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
-    if made:
-        torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
-    return made
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from .gradients import GradientSum
 from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
-from .objects import STATE_MEMORY, preserved_generators
+from .objects import STATE_MEMORY, ClosureState
 from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
@@ -201,7 +201,7 @@ class AffinityMeter:
         closure, held_out = self._read_closures(closure, held_out)
         is_due = self._begin_call(held_out)
         if is_due:
-            with preserved_generators(), without_caches():  # fetching batches may draw random numbers
+            with ClosureState(0), without_caches():  # fetching batches may draw random numbers
                 self._measure(closure, held_out)
         return is_due
 
@@ -283,7 +283,7 @@ class AffinityMeter:
         self._setup.find_wrapper()
         is_training = not isinstance(main, LazyLosses)
         plain, measuring = [], []
-        with preserved_generators(), without_caches():  # fetching batches may draw random numbers
+        with ClosureState(0), without_caches():  # fetching batches may draw random numbers
             replayable = trial._measure(main, target, is_training=is_training)
             for _ in range(CHECK_REPEATS):
                 try:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .estimators import Quantity
 from .gradients import TaskGradients
-from .isolation import copy_tensors
 from .steps import StepRules
+from .tensors import copy_tensors
 
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
