@@ -63,7 +63,7 @@ class Check:
 
 
 def plain_step_seconds(setup: Setup, closure: Callable[[], Any] | LazyLosses) -> float:
-    """Returns the duration of a forward and a backward pass, for one task if tasks have closures of their own."""
+    # Returns the duration of a forward and a backward pass, for one task if tasks have closures of their own.
     watch = Stopwatch(setup.parameters[0].device)
     if isinstance(closure, LazyLosses):
         task = next(iter(closure))
@@ -78,7 +78,7 @@ def plain_step_seconds(setup: Setup, closure: Callable[[], Any] | LazyLosses) ->
 
 
 def parameter_names(closure: ReplayableClosure, parameters: Sequence[Tensor]) -> list[list[str]]:
-    """Returns each parameter's names in the outermost module that contains it. Tied parameters have several names."""
+    # Returns each parameter's names in the outermost module that contains it. Tied parameters have several names.
     names: dict[int, list[str]] = {}
     reached = [x for x in closure.state.seen.values() if isinstance(x, nn.Module)]
     for module in [*closure.state.modules.values(), *reached]:  # outermost first

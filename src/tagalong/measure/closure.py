@@ -36,7 +36,7 @@ class ClosureError(ValueError):
 
 
 def raise_closure_problems(problems: Sequence[str]) -> None:
-    """Raises one error that lists all `problems`, if there are any."""
+    # Raises one error that lists all `problems`, if there are any.
     if problems:
         raise ClosureError(problems)
 
@@ -98,7 +98,7 @@ class ReplayableClosure:
 
     @property
     def names(self) -> list[str]:
-        """The names of all tasks that the closure knows, whether or not they have a loss."""
+        # The names of all tasks that the closure knows, whether or not they have a loss.
         return [name for name in returned_losses(self.returned) or () if isinstance(name, str)]
 
     def run(self, watch: Stopwatch | None = None) -> None:
@@ -166,7 +166,7 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any) -> TaskLosses:
-        """Reads the return value of a closure: losses, or (losses, anything). A loss that is None counts as missing."""
+        # Reads the return value of a closure: losses, or (losses, anything). A loss that is None counts as missing.
         task_losses, losses = cls(), returned_losses(returned)
         if losses is None:
             task_losses.problems.append(
@@ -183,7 +183,7 @@ class TaskLosses:
         return task_losses
 
     def stacked(self, tasks: Sequence[str]) -> Tensor:
-        """Returns detached losses in the order of `tasks` (NaN if missing), without synchronizing with the device."""
+        # Returns detached losses in the order of `tasks` (NaN if missing), without synchronizing with the device.
         if not self.by_task or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
         like = next(iter(self.by_task.values())).detach()
@@ -195,7 +195,7 @@ class TaskLosses:
 
 
 def returned_losses(returned: Any) -> Mapping[Any, Any] | None:
-    """Returns the losses in what a closure returned, which may be a tuple that starts with them."""
+    # Returns the losses in what a closure returned, which may be a tuple that starts with them.
     losses = returned[0] if isinstance(returned, tuple) and returned else returned
     return losses if isinstance(losses, Mapping) else None
 
@@ -241,7 +241,7 @@ class LossGraph:
 
 
 def _walk_graph(start: Iterable[Node | None]) -> tuple[dict[int, Tensor], set[Node]]:
-    """Returns the leaves that nodes lead to, and the nodes on the way."""
+    # Returns the leaves that nodes lead to, and the nodes on the way.
     leaves: dict[int, Tensor] = {}
     nodes: set[Node] = set()
     waiting = list(start)

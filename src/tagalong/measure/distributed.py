@@ -41,7 +41,7 @@ class Replicas:
         self.alone = self.size == 1
 
     def sum(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Sums tensors over ranks, sending them as one flat message."""
+        # Sums tensors over ranks, sending them as one flat message.
         if self.alone:
             return tensors
         message = torch.cat([t.reshape(-1) for t in tensors])
@@ -50,13 +50,13 @@ class Replicas:
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
     def sum_of_parts(self, value: Tensor) -> Tensor:
-        """Sums what each rank has computed from its part of sharded parameters."""
+        # Sums what each rank has computed from its part of sharded parameters.
         if self.alone:
             return value
         return self.sum([value.to(self.device)])[0].to(value.device)
 
     def gather(self, item: T) -> list[T]:
-        """Gathers a small Python object from every rank, in rank order, which is too slow to do at every step."""
+        # Gathers a small Python object from every rank, in rank order, which is too slow to do at every step.
         if self.alone:
             return [item]
         items: list[Any] = [None] * self.size
@@ -65,7 +65,7 @@ class Replicas:
 
 
 def find_wrapper(models: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
-    """Returns the DDP wrapper of the shared parameters, or None if there is none or only one rank."""
+    # Returns the DDP wrapper of the shared parameters, or None if there is none or only one rank.
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     shared = {id(p) for p in parameters}
@@ -141,7 +141,7 @@ def agree_on_losses(
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
-    """Raises an error on every rank if any rank has problems."""
+    # Raises an error on every rank if any rank has problems.
     local = list(problems)
     elsewhere = sum(replicas.gather(len(local)))
     raise_closure_problems(local)
@@ -155,7 +155,7 @@ def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Returns this rank's part of a sharded tensor, or else the tensor."""
+    # Returns this rank's part of a sharded tensor, or else the tensor.
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
@@ -169,7 +169,7 @@ def local_start(tensor: Tensor) -> int:
 
 
 def sharding_ranks(parameters: Sequence[Tensor]) -> Replicas:
-    """Returns the ranks among which FSDP divides the parameters, which is a single process without FSDP."""
+    # Returns the ranks among which FSDP divides the parameters, which is a single process without FSDP.
     first = parameters[0]
     if not is_sharded(first):
         return Replicas(None)
@@ -177,7 +177,7 @@ def sharding_ranks(parameters: Sequence[Tensor]) -> Replicas:
 
 
 def check_sharding(parameters: Sequence[Tensor]) -> None:
-    """Checks that the parameters are not sharded, or all of them by rows over the same ranks."""
+    # Checks that the parameters are not sharded, or all of them by rows over the same ranks.
     layouts = {(p.device_mesh, p.placements) if is_sharded(p) else None for p in parameters}
     if len(layouts) > 1:
         raise ValueError("`shared` must be sharded in one way; found parameters that are sharded differently, or not")

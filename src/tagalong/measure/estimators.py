@@ -180,7 +180,7 @@ def make_estimator(name: str) -> Estimator:
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
-    """Returns the chosen estimators, looking them up by name."""
+    # Returns the chosen estimators, looking them up by name.
     items = [chosen] if isinstance(chosen, str | Estimator) else list(chosen)
     estimators = [item if isinstance(item, Estimator) else _estimators.find(item, "estimator") for item in items]
     names = [estimator.name for estimator in estimators]

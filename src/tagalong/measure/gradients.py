@@ -98,7 +98,7 @@ class TaskGradients:
         return self._weights.get(task, 1.0)
 
     def for_step(self, task: str | None) -> Gradient:
-        """Returns the gradient of a task's weighted loss, or zeros without a task."""
+        # Returns the gradient of a task's weighted loss, or zeros without a task.
         if task is None:
             return [torch.zeros_like(p) for p in self.parameters]
         gradient = self.gradient(task)
@@ -181,7 +181,7 @@ class GradientSum:
                 self._sums[parameter] = of_parameter * weight
 
     def accumulate(self, factor: float) -> None:
-        """Adds `factor` times the sum to each parameter's ``.grad`` and frees the sum."""
+        # Adds `factor` times the sum to each parameter's ``.grad`` and frees the sum.
         for parameter, total in self._sums.items():
             total.mul_(factor)
             parameter.grad = total if parameter.grad is None else parameter.grad.add_(total)

@@ -61,7 +61,7 @@ class MeterHistory:
         self._waiting = call, reading
 
     def note_changed_tasks(self, names: Sequence[str]) -> list[str]:
-        """Counts the tasks that appear late, and returns notes about them and about those that have vanished."""
+        # Counts the tasks that appear late, and returns notes about them and about those that have vanished.
         tasks = self.tasks or ()
         late = [name for name in names if name not in tasks]
         self.late_tasks.update(late)
@@ -70,7 +70,7 @@ class MeterHistory:
         return [f"{t!r} is a new task, {advice}" for t in late] + [f"{t!r} has vanished, {advice}" for t in vanished]
 
     def flush(self) -> None:
-        """Copies pending values from the device."""
+        # Copies pending values from the device.
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
@@ -207,7 +207,7 @@ class HostCopy:
             self._here = values.detach().cpu()
 
     def to_numpy(self) -> Floats:
-        """Waits for this copy, but not for kernels launched later, and returns the values."""
+        # Waits for this copy, but not for kernels launched later, and returns the values.
         if self._done is not None:
             self._done.synchronize()
         return self._here.numpy().astype(np.float64)

@@ -92,5 +92,5 @@ def save_called_modules(state: ClosureState) -> Iterator[None]:
 
 
 def has_compiled_modules(modules: Iterable[nn.Module]) -> bool:
-    """Whether any of `modules` has been compiled by torch.compile."""
+    # Whether any of `modules` has been compiled by torch.compile.
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

@@ -92,7 +92,7 @@ def first_order(
 def slopes(
     rules: StepRules, gradients: TaskGradients, steps: Steps, source_rows: Matrices, target_rows: Matrices
 ) -> Tensor:
-    """Returns ⟨g_j, −Δθ_i⟩ [steps, targets]."""
+    # Returns ⟨g_j, −Δθ_i⟩ [steps, targets].
     device = target_rows[0].device
 
     def effects(source: str | None) -> Tensor:  # [parameters, targets]
@@ -123,7 +123,7 @@ def inner_products(rows: Matrices, columns: Matrices) -> Tensor:
 
 
 def _cosines(source_rows: Matrices, target_rows: Matrices) -> Tensor:
-    """Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero."""
+    # Divides inner products by norms, which yields NaN (counted as skipped) if a gradient is zero.
     products = inner_products(source_rows, target_rows)
     norms = []
     for rows in (source_rows, target_rows):

@@ -89,7 +89,7 @@ def _loss_problems(
 
 
 def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
-    """Yields the problems found in the graph of the losses and in the modules that computed them."""
+    # Yields the problems found in the graph of the losses and in the modules that computed them.
     graphs, modules = closure.graphs.values(), closure.state.modules.values()
     leaves = {key for graph in graphs for key in graph.leaves}
     earlier = {key for graph in graphs for key in graph.earlier}
@@ -130,7 +130,7 @@ def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Set
 
 
 def repeat_problems(closure: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
-    """Yields a problem if replaying the closure does not return the same losses."""
+    # Yields a problem if replaying the closure does not return the same losses.
     first, second = closure.losses.stacked(tasks), closure.replay().stacked(tasks)
     tolerance = min(256 * loss_precision(closure), 1e-3)  # nondeterministic kernels round differently
     equal = torch.isclose(first, second.to(first), rtol=tolerance, atol=0.0, equal_nan=True)
@@ -144,7 +144,7 @@ def repeat_problems(closure: ReplayableClosure, tasks: Sequence[str]) -> Iterabl
 
 
 def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
-    """Yields notes about modules that are not protected, and about a total among the losses."""
+    # Yields notes about modules that are not protected, and about a total among the losses.
     protected = {id(p) for model in setup.models for p in model.parameters()} | {id(p) for p in setup.parameters}
     leaves = {key: leaf for graph in closure.graphs.values() for key, leaf in graph.leaves.items()}
     if setup.models and any(isinstance(p, nn.Parameter) and key not in protected for key, p in leaves.items()):
@@ -161,7 +161,7 @@ def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup
 
 
 def step_notes(observed: Observed, closure: ReplayableClosure, *, moves: bool) -> Iterable[str]:
-    """Yields a note if the steps, which have a learning rate if `moves`, change losses no more than rounding does."""
+    # Yields a note if the steps, which have a learning rate if `moves`, change losses no more than rounding does.
     change = observed.slopes
     if observed.after is not None:
         change = (observed.after - observed.before) / observed.before
@@ -177,7 +177,7 @@ def step_notes(observed: Observed, closure: ReplayableClosure, *, moves: bool) -
 
 
 def loss_precision(closure: ReplayableClosure) -> float:
-    """Returns the relative rounding error of the least precise loss, parameter or autocast region."""
+    # Returns the relative rounding error of the least precise loss, parameter or autocast region.
     losses = [*closure.losses.by_task.values()]
     parameters = [p for module in closure.state.modules.values() for p in module.parameters()]
     dtypes = {tensor.dtype for tensor in (*losses, *parameters) if tensor.is_floating_point()}

@@ -128,7 +128,7 @@ def _least_measured(present: Sequence[str], counts: Mapping[str, int], number: i
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """Converts the `every` argument to a schedule. Schedules are copied, since they may have state."""
+    # Converts the `every` argument to a schedule. Schedules are copied, since they may have state.
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if every == "auto":
@@ -165,7 +165,7 @@ class Stopwatch:
     stop = start
 
     def seconds(self) -> float:
-        """Returns the time in seconds, after waiting for queued work to finish."""
+        # Returns the time in seconds, after waiting for queued work to finish.
         if len(self._times) % 2:
             self.stop()
         starts, stops = self._times[::2], self._times[1::2]
@@ -188,7 +188,7 @@ class TrainingClock:
         self._unread: tuple[int, Stopwatch] | None = None  # the last measurement, and the number of its call
 
     def tick(self) -> None:
-        """Starts timing a call and stops timing the previous one."""
+        # Starts timing a call and stops timing the previous one.
         now = time.perf_counter()
         if self._last_call is not None:
             self._total += now - self._last_call
@@ -209,7 +209,7 @@ class TrainingClock:
 
     @property
     def plain_step_seconds(self) -> float:
-        """The average time of a step without a measurement, in seconds; 0 before the first step."""
+        # The average time of a step without a measurement, in seconds; 0 before the first step.
         return self._read() / max(1, self._calls)
 
     @property

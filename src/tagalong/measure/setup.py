@@ -171,7 +171,7 @@ def _iterate_parameters(shared: Shared, models: Sequence[nn.Module]) -> Iterable
 
 
 def _matching_parameters(pattern: str, models: Sequence[nn.Module]) -> list[Tensor]:
-    """Returns the parameters whose name matches `pattern`, frozen ones too."""
+    # Returns the parameters whose name matches `pattern`, frozen ones too.
     if not models:
         raise ValueError(f"`shared` can only contain a pattern ({pattern!r}) if `model` is given; pass model=model too")
     named = [pair for model in models for pair in model.named_parameters(remove_duplicate=False)]

@@ -147,7 +147,7 @@ class _Part:
         self._row_signs = _random_signs(rows, row_seed).to(device, dtype)
 
     def project(self, metric: Preconditioner, ranks: Replicas) -> Tensor:
-        """Returns the projection of this rank's part of √P g."""
+        # Returns the projection of this rank's part of √P g.
         gradients = [None if p.grad is None else local_part(p.grad) for p in self.parameters]
         factor, damping, moments = metric
         if moments:
@@ -238,7 +238,7 @@ def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tenso
 
 
 def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
-    """Checks that P is known for each optimizer that trains any of the parameters."""
+    # Checks that P is known for each optimizer that trains any of the parameters.
     shared = {id(p) for p in parameters}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -247,7 +247,7 @@ def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tenso
 
 
 def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:
-    """Returns the name of the second moments in the optimizer's state, or None for SGD, which has none."""
+    # Returns the name of the second moments in the optimizer's state, or None for SGD, which has none.
     if isinstance(optimizer, SGD):
         return None
     # Fused and other implementations of Adam have the same settings, and their state has the same names.

@@ -213,7 +213,7 @@ class CopiedOptimizer(StepRule):
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Disables the hooks that users have registered for all optimizers, since no real step is taken."""
+    # Disables the hooks that users have registered for all optimizers, since no real step is taken.
     hooks: list[dict[int, Any]] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
     registered = [of_kind.copy() for of_kind in hooks]
     try:
@@ -291,7 +291,7 @@ def make_step_rules(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns the given optimizers as a list, without the wrappers of trainers."""
+    # Returns the given optimizers as a list, without the wrappers of trainers.
     if optimizer is None:
         return []
     optimizers: list[Any] = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
@@ -307,7 +307,7 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-    """Checks that no shared parameter belongs to multiple optimizers, and that at least one belongs to an optimizer."""
+    # Checks that no shared parameter belongs to multiple optimizers, and that at least one belongs to an optimizer.
     ids_by_optimizer = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in ids_by_optimizer) for p in parameters]
     if max(owners) > 1:

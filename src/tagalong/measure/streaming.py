@@ -86,7 +86,7 @@ class GradientStream:
             self._copy_rows()
 
     def affinity(self, settings: Mapping[str, Any]) -> Affinity:
-        """Returns the affinities of the tasks observed so far."""
+        # Returns the affinities of the tasks observed so far.
         self._flush()
         names = list(self.tasks if self._task_names is None else self._task_names)
         order = [self.tasks.get(task, len(self.tasks)) for task in names]  # tasks never observed get the padding

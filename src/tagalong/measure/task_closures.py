@@ -63,7 +63,7 @@ class LazyLosses(Mapping[str, Any]):
         return closure[1] if isinstance(closure, tuple) else closure
 
     def fetch(self, task: str) -> list[Any]:
-        """Returns the arguments of a task's function: its batch, fetched if this is the first time, or nothing."""
+        # Returns the arguments of a task's function: its batch, fetched if this is the first time, or nothing.
         closure = self._closures[task]
         if not isinstance(closure, tuple):
             return []
@@ -72,7 +72,7 @@ class LazyLosses(Mapping[str, Any]):
         return [self._batches[task]]
 
     def compute(self, task: str) -> Any:
-        """Runs a task's closure, and returns what it returns: a loss, or a loss and its weight."""
+        # Runs a task's closure, and returns what it returns: a loss, or a loss and its weight.
         return self.function(task)(*self.fetch(task))
 
 
@@ -86,7 +86,7 @@ class ReplayableTasks(ReplayableClosure):
         return list(self._closure)
 
     def loss_with_graph(self, task: str) -> Tensor:
-        """Runs the task's closure again, and returns its loss with its graph."""
+        # Runs the task's closure again, and returns its loss with its graph.
         self.restore_start()
         return TaskLosses.read({task: self._closure.compute(task)}).by_task[task]
 
@@ -108,7 +108,7 @@ class ReplayableTasks(ReplayableClosure):
 
 
 def _without_graph(item: Any) -> Any:
-    """Returns a loss (or a loss and its weight) without its graph, but remembers whether there was one."""
+    # Returns a loss (or a loss and its weight) without its graph, but remembers whether there was one.
     if isinstance(item, tuple | list) and len(item) == 2:
         return _without_graph(item[0]), item[1]
     if isinstance(item, Tensor) and item.is_floating_point():
