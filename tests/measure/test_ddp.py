@@ -68,7 +68,7 @@ def static_graph(rank: int, model: DistributedDataParallel, batch: Batch) -> Non
 # What cannot be measured, with a part of the error on the first rank and on the second.
 REFUSED: dict[Callable[..., None], tuple[str, str]] = {
     broken: ("must return a dict", "on another rank"),
-    unrepeatable: ("factors", "on another rank"),
+    unrepeatable: ("not repeatable", "on another rank"),
     other_tasks: ("`tasks`", "`tasks`"),
     other_calls: ("numbers of times", "numbers of times"),
     sharded: ("FSDP", "FSDP"),

@@ -2,6 +2,7 @@
 
 from .check import Check as Check
 from .closure import ClosureError as ClosureError
+from .closure import LazyLosses as LazyLosses
 from .estimators import CenteredCosine as CenteredCosine
 from .estimators import Cosine as Cosine
 from .estimators import Estimator as Estimator
@@ -18,4 +19,3 @@ from .schedules import Every as Every
 from .schedules import MeasuredLoader as MeasuredLoader
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule
-from .task_closures import LazyLosses as LazyLosses

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from tagalong.rendering import TextTable
 
-from .closure import ReplayableClosure, TaskLosses
+from .closure import LazyLosses, ReplayableClosure, TaskLosses
 from .gradients import row_dtype
 from .history import MeterHistory
 from .objects import MAX_OBJECTS
 from .schedules import Schedule, Stopwatch
 from .setup import Setup
-from .task_closures import LazyLosses
 
 SIMULATED_CALLS = 1000  # to find out how often a schedule measures
 
@@ -94,7 +93,7 @@ def summarize(
     history: MeterHistory,
     closure: ReplayableClosure,
     notes: Iterable[str],
-    kept_gradients: int,
+    has_held_out: bool,
     ratio: float,
     schedule: Schedule,
 ) -> Check:
@@ -105,7 +104,7 @@ def summarize(
         history: The history of the measured step.
         closure: The closure, which has run.
         notes: What the measured step noted.
-        kept_gradients: The number of task gradients that a measured step may keep in memory.
+        has_held_out: Whether a measured step also keeps the gradients of held-out losses.
         ratio: As in `Check`.
         schedule: The meter's schedule.
     """
@@ -137,7 +136,9 @@ def summarize(
     # Saved values if parameters move, one gradient, and the training gradient if `meter.backward` is used.
     memory = (3 if "after" in setup.needs else 2) * sum(p.nbytes for p in parameters) + 2 * closure.state.copied
     if setup.uses_gradients:
-        memory += (kept_gradients + 1) * sum(p.numel() for p in parameters) * row_dtype(parameters).itemsize
+        memory += (
+            (len(tasks) * (1 + has_held_out) + 1) * sum(p.numel() for p in parameters) * row_dtype(parameters).itemsize
+        )
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
         tasks,

@@ -198,13 +198,8 @@ class HostCopy:
     """Starts copying values to the host, which overlaps with other work until `to_numpy` is called."""
 
     def __init__(self, values: Tensor) -> None:
-        self._done: torch.cuda.Event | None = None
-        if values.device.type == "cuda":
-            self._here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._here.copy_(values.detach(), non_blocking=True)
-            self._done = torch.cuda.current_stream(values.device).record_event()
-        else:
-            self._here = values.detach().cpu()
+        self._here = values.detach().to("cpu", non_blocking=values.is_cuda)  # into pinned memory
+        self._done = torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
 
     def to_numpy(self) -> Floats:
         # Waits for this copy, but not for kernels launched later, and returns the values.

@@ -21,11 +21,18 @@ from tagalong.affinity import Affinity
 from tagalong.errors import is_positive_integer
 from tagalong.registry import unknown_name
 
-from .backward import TrainingGradient
 from .check import Check, plain_step_seconds, summarize
-from .closure import ClosureError, ReplayableClosure, raise_closure_problems
+from .closure import (
+    ClosureError,
+    LazyLosses,
+    ReplayableClosure,
+    ReplayableTasks,
+    TaskClosure,
+    is_task_closures,
+    raise_closure_problems,
+)
 from .estimators import Estimator, resolve_estimators
-from .gradients import GradientSum
+from .gradients import GradientSum, TrainingGradient
 from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
@@ -33,7 +40,6 @@ from .objects import STATE_MEMORY, ClosureState
 from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
-from .task_closures import LazyLosses, ReplayableTasks, TaskClosure, is_task_closures
 
 SINGLE_TASKS_TO_WARN = 3  # measured calls
 CHECK_REPEATS = 3  # timings of which `check` reports the fastest
@@ -85,6 +91,9 @@ class AffinityMeter:
             vectors are then accurate to about 1/√dimension. Primes are best, because the columns of a weight matrix do
             not always fall into the same place then.
         seed: The seed for breaking ties between round-robin sources, and for the random signs of ``"streaming"``.
+
+    Attributes:
+        calls: The number of times the meter has been called.
 
     Example:
         >>> import torch
@@ -292,11 +301,8 @@ class AffinityMeter:
                     replayable.restore_start()
                 trial._measure(main, target, is_training=is_training)
                 measuring.append(trial._stopwatch.seconds())
-        sources, targets = trial._choose(trial.tasks or (), trial.tasks or ())
-        kept_gradients = len({*sources, *targets}) if target is None else len(sources) + len(targets)
-        ratio = min(measuring) / min(plain)
-        notes = trial._noted.values()
-        return summarize(self._setup, trial._history, replayable, notes, kept_gradients, ratio, self._schedule)
+        ratio, notes = min(measuring) / min(plain), trial._noted.values()
+        return summarize(self._setup, trial._history, replayable, notes, target is not None, ratio, self._schedule)
 
     def reset(self) -> None:
         """Discards everything measured so far and starts over with the settings of the constructor.
@@ -320,7 +326,7 @@ class AffinityMeter:
             GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
         )
         self._clock = TrainingClock()
-        self._calls = 0
+        self.calls = 0
         self._steps = 0  # that were taken, even if their gradients overflowed so that they do not count as measured
         self._has_measured_pairs = False
         self._held_out: bool | None = None
@@ -334,11 +340,6 @@ class AffinityMeter:
         return self._history.tasks
 
     @property
-    def calls(self) -> int:
-        """The number of times the meter has been called."""
-        return self._calls
-
-    @property
     def measured(self) -> int:
         """The number of measured calls."""
         return self._history.measured
@@ -346,7 +347,7 @@ class AffinityMeter:
     @property
     def due(self) -> bool:
         """Whether the next call will be measured, so that batches for it can be fetched only then."""
-        return self._schedule.due(self._calls)
+        return self._schedule.due(self.calls)
 
     @property
     def observes(self) -> bool:
@@ -373,7 +374,7 @@ class AffinityMeter:
         """Returns the state needed to resume measuring, which ``torch.load(weights_only=True)`` can load."""
         return {
             "settings": self._settings_that_count(),
-            "calls": self._calls,
+            "calls": self.calls,
             "held_out": self._held_out,
             "ledger": self._history.state_dict(),
             **({} if self._stream is None else {"stream": self._stream.state_dict()}),
@@ -387,13 +388,13 @@ class AffinityMeter:
         if not isinstance(state, Mapping) or state.get("settings") != self._settings_that_count():
             raise ValueError("`state` must come from state_dict() of a meter with the same estimators and settings")
         self._history.load_state_dict(state["ledger"])
-        self._calls, self._held_out = int(state["calls"]), state["held_out"]
+        self.calls, self._held_out = int(state["calls"]), state["held_out"]
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
         self._has_measured_pairs = self.measured > 0
 
     def __repr__(self) -> str:
-        counts = f"{self.measured} of {self._calls} calls measured"
+        counts = f"{self.measured} of {self.calls} calls measured"
         if self._stream is not None:
             counts = f"{self.observed} observed" + (f", {counts}" if self._setup.estimators else "")
         return f"AffinityMeter({', '.join(self._names())}; {counts}, tasks={self.tasks})"
@@ -433,7 +434,7 @@ class AffinityMeter:
         self._clock.tick()
         self._training.clear()  # `backward` can no longer be used for the previous call
         is_due = self.due
-        self._calls += 1
+        self.calls += 1
         if is_due and self._is_checked():
             self._setup.find_wrapper()
         return is_due
@@ -451,7 +452,7 @@ class AffinityMeter:
             is_training: Whether the first run of the closure is part of training: it does not count as time spent
                 measuring, and training goes on from the state after it.
         """
-        setup, verify, call = self._setup, self._is_checked(), self._calls - 1
+        setup, verify, call = self._setup, self._is_checked(), self.calls - 1
         self._stopwatch = Stopwatch(setup.parameters[0].device)
         replayable: type[ReplayableClosure] = ReplayableClosure
         choose: Callable[[Sequence[str], Sequence[str]], Chosen] = self._choose
@@ -544,7 +545,7 @@ class AffinityMeter:
             return self._stream.affinity(settings)
         if not self.measured:
             raise RuntimeError(
-                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
+                f"nothing was measured in {self.calls} calls; call the meter with a closure in the training loop, and "
                 "check its `every` argument"
             )
         if next(e.of_steps for e in setup.estimators if e.name == name):

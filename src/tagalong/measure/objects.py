@@ -21,7 +21,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .tensors import address, norms_of, read_attributes, read_tensors, sample, version, write_attributes, write_tensors
+from .isolation import (
+    address,
+    norms_of,
+    read_attributes,
+    read_tensors,
+    sample,
+    version,
+    write_attributes,
+    write_tensors,
+)
 
 STATE_MEMORY = 64 * 2**20  # bytes
 MAX_OBJECTS = 20_000  # more would take too long to search; the nearest ones come first
