@@ -38,7 +38,7 @@ class TaskGradients:
         tasks: All task names.
         setup: The meter's settings.
         weights: The loss weights, by which the gradients of steps are multiplied.
-        training: A sum to which the weighted gradient of each task is added.
+        training: Adds up the weighted gradients, for training.
 
     Attributes:
         parameters: The trainable shared parameters.
@@ -53,7 +53,7 @@ class TaskGradients:
         tasks: Sequence[str],
         setup: Setup,
         weights: Mapping[str, float | Tensor] | None = None,
-        training: GradientSum | None = None,
+        training: TrainingGradient | None = None,
     ) -> None:
         self._closure, self._local = closure, losses.local
         self._shares = dict(zip(tasks, losses.share, strict=True))
@@ -160,52 +160,33 @@ def row_dtype(parameters: Sequence[Tensor]) -> torch.dtype:
     return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
 
 
-class GradientSum:
-    """The training gradient of the shared parameters, Σ w_t ∇L_t over the tasks differentiated so far.
-
-    Attributes:
-        tasks: The tasks whose gradients have been added.
-    """
-
-    def __init__(self) -> None:
-        self.tasks: set[str] = set()
-        self._sums: dict[Tensor, Tensor] = {}  # by parameter
-
-    def add(self, task: str, parameters: Sequence[Tensor], gradient: Gradient, weight: float | Tensor) -> None:
-        self.tasks.add(task)
-        for parameter, of_parameter in zip(parameters, gradient, strict=True):
-            if of_parameter is None:
-                continue
-            if parameter in self._sums:
-                self._sums[parameter] += of_parameter * weight
-            else:
-                self._sums[parameter] = of_parameter * weight
-
-    def accumulate(self, factor: float) -> None:
-        # Adds `factor` times the sum to each parameter's ``.grad`` and frees the sum.
-        for parameter, total in self._sums.items():
-            total.mul_(factor)
-            parameter.grad = total if parameter.grad is None else parameter.grad.add_(total)
-        self._sums = {}
-
-
 class TrainingGradient:
-    """Accumulates Σ w_t ∇L_t into ``.grad``.
+    """Accumulates Σ w_t ∇L_t into ``.grad``, from the task gradients of a measured step if it can.
 
     Attributes:
         losses: The value returned by the last call to the closure.
-        measured: The weighted sum of the task gradients from the last call, if that call was measured.
-        wanted: Whether `backward` has been called before. Until then, the sum is not kept, to save memory.
+        wanted: Whether `backward` has been called before. Until then, task gradients are not added up, to save memory.
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self.losses: Any = None
-        self.measured: GradientSum | None = None
-        self.wanted = False
+        self._setup, self.wanted = setup, False
+        self.clear()
 
     def clear(self) -> None:
-        self.losses = self.measured = None
+        self.losses: Any = None
+        self.forget()
+
+    def forget(self) -> None:
+        self._measured: set[str] = set()  # the tasks whose gradients have been added
+        self._sums: dict[Tensor, Tensor] = {}  # Σ w_t ∇L_t over these tasks, by shared parameter
+
+    def add(self, task: str, parameters: Sequence[Tensor], gradient: Gradient, weight: float | Tensor) -> None:
+        self._measured.add(task)
+        for parameter, of_parameter in zip(parameters, gradient, strict=True):
+            if of_parameter is not None:
+                total = self._sums.get(parameter)
+                weighted = of_parameter * weight
+                self._sums[parameter] = weighted if total is None else total.add_(weighted)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
@@ -214,11 +195,11 @@ class TrainingGradient:
         raise_closure_problems(task_losses.problems)
         # The measured gradients have the meter's weights, and a gradient hook runs only in a real backward pass.
         has_hooks = any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters)
-        measured = None if weights is not None or has_hooks else self.measured
+        can_reuse = weights is None and not has_hooks
 
         # A task without labels has no loss, or NaN, which would make every gradient NaN.
         losses = task_losses.by_task
-        if measured is None or len(measured.tasks) < len(losses):
+        if self._measured != losses.keys():
             is_nan = task_losses.stacked(list(losses)).isnan().tolist()
             losses = {task: loss for (task, loss), skip in zip(losses.items(), is_nan, strict=True) if not skip}
         if weights is None:
@@ -232,13 +213,15 @@ class TrainingGradient:
             scale = setup.scaler.scale(torch.ones_like(first.detach(), dtype=torch.float32))
 
         terms = [loss * weights[task] for task, loss in losses.items()]
-        if measured is not None and measured.tasks == losses.keys() and not learned:
+        if can_reuse and not learned and self._measured == losses.keys():
             # One backward pass for the heads, as for all leaves except the shared parameters.
             shared = {id(p) for p in parameters}
             heads = [leaf for key, leaf in LossGraph(losses.values()).leaves.items() if key not in shared]
             if heads:
                 torch.autograd.backward(_total(terms) * scale, inputs=heads, retain_graph=extra is not None)
-            measured.accumulate(float(scale))
+            for parameter, total in self._sums.items():
+                total.mul_(float(scale))
+                parameter.grad = total if parameter.grad is None else parameter.grad.add_(total)
             terms = []
         terms += [] if extra is None else [extra]
         if terms:

@@ -24,7 +24,7 @@ from torch import Tensor
 from .closure import ReplayableClosure, raise_closure_problems
 from .distributed import agree_on_losses, agree_on_tasks, raise_on_all_ranks
 from .estimators import Observed, Quantity
-from .gradients import GradientSum, TaskGradients
+from .gradients import TaskGradients, TrainingGradient
 from .history import HostCopy, MeterHistory, Reading
 from .isolation import copy_tensors
 from .problems import (
@@ -48,7 +48,7 @@ def measure_step(
     held_out: ReplayableClosure | None,
     choose: Callable[[Sequence[str], Sequence[str]], Chosen],
     call: int,
-    training: GradientSum | None = None,
+    training: TrainingGradient | None = None,
 ) -> tuple[Reading | None, list[str]]:
     """Measures one step; the order is that of the module's docstring.
 
@@ -59,7 +59,7 @@ def measure_step(
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         choose: A function that selects sources and targets from the tasks that can be sources and targets.
         call: The number of previous calls to the meter.
-        training: A sum to which the weighted task gradients are added, for training.
+        training: Adds up the weighted task gradients, for training.
 
     Returns:
         The affinities of this step (None if there is nothing to measure), and notes on what makes them less useful.

@@ -32,7 +32,7 @@ from .closure import (
     raise_closure_problems,
 )
 from .estimators import Estimator, resolve_estimators
-from .gradients import GradientSum, TrainingGradient
+from .gradients import TrainingGradient
 from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Chosen, measure_step
@@ -468,14 +468,14 @@ class AffinityMeter:
         main.run(self._stopwatch if is_training else None)
 
         # `backward` can reuse the task gradients if one process has computed all of them.
-        can_reuse = self._training.wanted and setup.wrapper is None and setup.replicas.alone
-        self._training.measured = GradientSum() if can_reuse and not sources else None
+        can_reuse = self._training.wanted and setup.wrapper is None and setup.replicas.alone and not sources
+        training = self._training if can_reuse else None
         target, reading, notes = None, None, list[str]()
         try:
             if held_out is not None:
                 target = replayable(held_out, setup, self._replayer, targets, verify=verify, held_out=True)
                 target.run()
-            reading, notes = measure_step(setup, self._history, main, target, choose, call, self._training.measured)
+            reading, notes = measure_step(setup, self._history, main, target, choose, call, training)
         except ClosureError as error:
             if not self._history.source_counts:
                 raise
@@ -491,7 +491,7 @@ class AffinityMeter:
 
     def _record(self, call: int, reading: Reading | None, notes: list[str]) -> None:
         if reading is None or (reading.finite and reading.overflowed()):
-            self._training.measured = None  # `backward` must not reuse a scaled gradient that overflowed
+            self._training.forget()  # `backward` must not reuse a scaled gradient that overflowed
         if reading is not None:
             self._steps += 1
             self._history.add(call, reading)
