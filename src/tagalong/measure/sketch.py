@@ -80,12 +80,7 @@ class GradientSketch:
             for part in self._parts:
                 if all(p.grad is None for p in part.parameters):
                     continue
-                metric: Preconditioner | None = 1.0, 0.0, ()
-                if part.owner is not None and self._precondition:
-                    metric = preconditioner(*part.owner, part.parameters)
-                elif part.owner is not None:
-                    optimizer, number = part.owner
-                    metric = optimizer.param_groups[number]["lr"], 0.0, ()
+                metric = preconditioner(part.owner, part.parameters, self._precondition)
                 if metric is None:
                     return None
                 projection = projection + part.project(metric, ranks).to(home)
@@ -201,20 +196,27 @@ def _random_signs(length: int, seed: Sequence[int]) -> Tensor:
     return torch.from_numpy(2 * bits - 1)
 
 
-def preconditioner(optimizer: Optimizer, number: int, parameters: Sequence[Tensor]) -> Preconditioner | None:
+def preconditioner(
+    owner: tuple[Optimizer, int] | None, parameters: Sequence[Tensor], precondition: bool
+) -> Preconditioner | None:
     """Returns P for some parameters of a group, or None before they have a state.
 
     P is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
     moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
 
     Args:
-        optimizer: The optimizer.
-        number: The number of the parameter group.
+        owner: The optimizer and the number of the parameter group, if there are optimizers.
         parameters: The parameters.
+        precondition: Whether P is that of the optimizer's step, or only the learning rate.
     """
+    if owner is None:
+        return 1.0, 0.0, ()
+    optimizer, number = owner
     group = optimizer.param_groups[number]
-    name = _moment_name(optimizer, group)
+    if not precondition:
+        return group["lr"], 0.0, ()
     states = [optimizer.state.get(p) or {} for p in parameters]
+    name = _moment_name(optimizer, group)
     if name is None:  # SGD
         has_buffer = any(state.get("momentum_buffer") is not None for state in states)
         fresh = 1.0 - float(group["dampening"]) if has_buffer else 1.0

@@ -89,23 +89,17 @@ class GradientStream:
         # Returns the affinities of the tasks observed so far.
         self._flush()
         names = list(self.tasks if self._task_names is None else self._task_names)
-        order = [self.tasks.get(task, len(self.tasks)) for task in names]  # tasks never observed get the padding
-
-        def arrange(matrix: NDArray[Any], padding: float = 0) -> NDArray[Any]:
-            return np.pad(matrix, (0, 1), constant_values=padding)[np.ix_(order, order)]
-
+        numbers = [self.tasks.get(task, len(self.tasks)) for task in names]
         mean, stderr, count = self._means.estimate()
-        affinity = Affinity.from_matrix(
-            arrange(mean, np.nan),
-            names,
-            stderr=arrange(stderr, np.nan),
-            count=arrange(count),
-            settings=dict(settings),
-        )
         skipped = {}  # for each pair, the skipped visits of its tasks
         for reason, counts in self._means.skipped.items():
-            visits = np.array([counts[number] for number in range(len(mean))])
-            skipped[reason] = arrange(visits[:, None] + visits * ~np.eye(len(visits), dtype=bool))
+            visits = np.array([counts[number] for number in numbers])
+            skipped[reason] = visits[:, None] + visits * ~np.eye(len(visits), dtype=bool)
+        # Tasks that were never observed get the padding.
+        order = np.ix_(numbers, numbers)
+        mean, stderr = (np.pad(values, (0, 1), constant_values=np.nan)[order] for values in (mean, stderr))
+        count = np.pad(count, (0, 1))[order]
+        affinity = Affinity.from_matrix(mean, names, stderr=stderr, count=count, settings=dict(settings))
         return replace(affinity, skipped=skipped)
 
     def state_dict(self) -> dict[str, Any]:
