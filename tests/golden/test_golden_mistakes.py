@@ -37,7 +37,6 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "missing file": ("run missing.csv --targets age", ["missing.csv"]),
     "wrong separator": ("run spaces.csv --targets age --ignore town", ["--targets", "age"]),
     "two columns of one name": ("run duplicate.csv --targets age --ignore town", ["duplicate.csv", "waist"]),
-    "text as a feature": ("run table.csv --targets age,smokes", ["town"]),
     "text in a numeric target": ("run words.csv --targets age --ignore town --kinds age=regression", ["age"]),
     "constant target": ("run constant.csv --targets age,smokes --ignore town", ["smokes"]),
     "unknown problem": ("run nhanez", ["nhanez", "nhanes"]),

@@ -85,7 +85,7 @@ def test_other_features_that_determine_targets_are_reported() -> None:
     table = plain_table()
     table["text"] = np.array(["low", "middle", "high"])[table["kind"]]
     table["many"] = [f"{kind}-{row % 9}" for row, kind in enumerate(table["kind"])]
-    assert_warned(warnings_about(table, categorical=["text", "many"]), "'text'", "'many'")
+    assert_warned(warnings_about(table), "'text'", "'many'")
     table = plain_table(3000)
     table["size"] = np.sin(3 * table["x"])  # not monotone
     assert_warned(warnings_about(table), "'x'")
@@ -121,8 +121,10 @@ def test_repeated_measurements_of_a_group_are_no_leak() -> None:
     ],
 )
 def test_a_column_of_ids_is_reported(name: str, values: Any) -> None:
-    roles = {"categorical": [name]} if isinstance(values, list) else {}
-    assert_warned(warnings_about(plain_table() | {name: values}, **roles), f"'{name}'")
+    table = plain_table() | {name: values}
+    features = {"categorical": [name]} if isinstance(values, list) else {"features": ["x", "y", "z", name]}
+    assert_warned(warnings_about(table, **features), f"'{name}'")
+    assert Problem.from_table(table, TARGETS).table.columns == ("x", "y", "z")
 
 
 def test_targets_with_few_labels_of_a_kind_are_reported() -> None:
@@ -134,15 +136,14 @@ def test_targets_with_few_labels_of_a_kind_are_reported() -> None:
     assert_warned(found, "'ill' has only 6 labels of class 1 (4 in train, 1 in val, 1 in test)", "class 2 in test")
     table["size"] = np.where(np.arange(1000) % 25 == 0, table["size"], np.nan)
     few = warnings_about({name: table[name] for name in ("x", "y", "size")}, ["size"])
-    assert few
-    assert all("'size' has only" in warning for warning in few)
+    assert_warned(few, "size (6)")
 
 
 def test_duplicate_rows_across_parts_are_counted() -> None:
     table = {name: np.concatenate([values, values[:100]]) for name, values in plain_table().items()}
     part = np.array(["train"] * 300 + ["val"] * 50 + ["test"] * 150)
     assert_warned(warnings_about(table | {"part": part}, split_column="part"), "100 of the 200 rows")
-    assert_warned(warnings_about(table | {"id": np.arange(500)}), "ID", "also occur in train")
+    assert_warned(warnings_about(table | {"id": np.arange(500)}), "also occur in train")
     assert warnings_about(table | {"pair": np.arange(500) % 400}, group_column="pair") == []
 
 
@@ -180,7 +181,7 @@ def ordinary_table(rows: int, seed: int) -> tuple[Table, Table]:
     return features, targets
 
 
-@pytest.mark.parametrize("rows", [30, 50, 100, 1000, 5000])
+@pytest.mark.parametrize("rows", [50, 100, 1000, 5000])
 @pytest.mark.parametrize("seed", range(3))
 def test_ordinary_tables_give_no_warnings(rows: int, seed: int) -> None:
     features, targets = ordinary_table(rows, seed)
@@ -194,7 +195,7 @@ def test_warnings_are_logged_as_one_message(caplog: pytest.LogCaptureFixture) ->
     table = plain_table()
     Problem.from_table(table, TARGETS, name="fine")
     assert caplog.records == []
-    Problem.from_table(table | {"leak": table["size"], "id": np.arange(400)}, TARGETS, name="odd")
+    Problem.from_table(table | {"leak": table["size"], "size (cm)": table["size"]}, TARGETS, name="odd")
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("tagalong.learn.table_warnings", logging.WARNING)
     assert len(record.getMessage().split("\n")) == 3

@@ -1,6 +1,7 @@
 """Problems from tables: roles of columns, preparation, and what is refused, each with the argument or column named."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +69,34 @@ def test_features_are_all_that_has_no_other_role(frame) -> None:
     assert only.table.names == ("height",)
 
 
-def test_inputs_follow_the_train_rows_only(frame) -> None:
+def obvious_views(column: pd.Series, train: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Returns the smooth and the clipped view of a number, given the training rows."""
+    filled, known = column.fillna(train.median()), train.fillna(train.median())
+    spread = (known.quantile(0.75) - known.quantile(0.25)) / 1.349
+    squashed, fitted = (
+        values / np.sqrt(1 + (values / 3) ** 2)
+        for values in ((own - known.median()) / spread for own in (filled, known))
+    )
+    clipped = filled.clip(known.min(), known.max())
+    return (squashed - fitted.mean()) / fitted.std(ddof=0), (clipped - known.mean()) / known.std(ddof=0)
+
+
+def test_all_views_follow_the_train_rows_only(frame) -> None:
+    frame.loc[100, "height"] = 1e6
     problem = Problem.from_table(frame, **SETTINGS, split=SPLIT)
-    train = frame[:60]
-    median = train["age"].median()
-    filled = train["age"].fillna(median)
-    ages = (frame["age"].fillna(median) - filled.mean()) / filled.std(ddof=0)
-    heights = (frame["height"] - train["height"].mean()) / train["height"].std(ddof=0)
-    cities = [frame["city"] == city for city in ("Bonn", "Oslo", "Rome")]
-    expected = np.stack([ages, frame["age"].isna(), heights, *cities, np.zeros(ROWS)], 1)
-    names = ("age", "age missing", "height", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
+    assert problem.table.columns == ("age", "height", "city")
+    assert problem.table.categorical == (False, False, True)
+    names = ("age", "height", "age missing", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
     assert problem.table.names == names
-    np.testing.assert_allclose(problem.test.inputs, expected[80:], rtol=1e-5, atol=1e-6)
+    codes = frame["city"].map({"Bonn": 0, "Oslo": 1, "Rome": 2})
+    np.testing.assert_array_equal(problem.test.raw, np.stack([frame["age"], frame["height"], codes], 1)[80:])
+    rest = [frame["age"].isna(), *(frame["city"] == city for city in ("Bonn", "Oslo", "Rome")), np.zeros(ROWS)]
+    ages, heights = (obvious_views(frame[name], frame[name][:60]) for name in ("age", "height"))
+    smooth, clipped = (np.stack([age, height, *rest], 1) for age, height in zip(ages, heights, strict=True))
+    np.testing.assert_allclose(problem.test.inputs, smooth[80:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(problem.table.clipped(problem.test.raw), clipped[80:], rtol=1e-5, atol=1e-6)
+    outside = problem.table.outside(problem.test.raw)
+    assert outside.nonzero().tolist() == [[20, 1]]
 
 
 def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
@@ -97,7 +114,7 @@ def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
         (frame[["height"]], "'age', 'city'"),
         ([{"age": "old", "height": 1, "city": "Rome"}], "'age'"),
         (tmp_path / "wrong.csv", "'old' in line 22"),
-        ([{"age": 1, "height": 1e100, "city": "Rome"}], "'height'"),
+        ([{"age": 1, "height": "inf", "city": "Rome"}], "'height'"),
         (np.zeros((2, 3)), "`rows`"),
     ):
         with pytest.raises(InvalidInput, match=words):
@@ -136,7 +153,7 @@ def test_inputs_may_come_from_a_file_next_to_the_table(frame, tmp_path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, inputs=np.random.default_rng(0).normal(size=(ROWS, 5)))
     problem = Problem.from_table(frame, ["ill", "pressure"], features_file=path)
-    assert problem.train.inputs.shape == (84, 5)
+    assert problem.train.inputs.shape == (66, 5)
     assert problem.table.classes == {"ill": ("no", "yes")}
     assert problem.table.inputs(path).shape == (ROWS, 5)
     np.save(tmp_path / "short.npy", np.zeros((10, 5)))
@@ -166,16 +183,60 @@ def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
     assert problem.tasks[0].classes == 4
 
 
-def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
-    frame["same"] = 1
+def notes_about(problem: Problem, column: str) -> list[str]:
+    return [note for note in problem.notes if re.search(rf"\b{column}\b", note)]
+
+
+def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
+    draw = np.random.default_rng(1)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(draw.integers(0, 900, ROWS), "D")
+    frame["same"], frame["visit"], frame["seen"] = 1, days.strftime("%d.%m.%Y"), days
+    frame["price"] = [f"${price:.2f}" for price in draw.random(ROWS)]
+    frame["row"] = np.arange(ROWS) + 7
+    frame["remark"] = [f"{row} is fine" for row in range(ROWS)]
     path = tmp_path / "indexed.csv"
     frame.to_csv(path)
-    problem = Problem.from_table(path, **SETTINGS)
+    problem = Problem.from_table(path, ["pressure", "ill"], ignore=["person"], split=SPLIT)
     assert problem.name == "indexed"
-    notes = "\n".join(problem.notes)
-    assert "same" in notes
-    assert "1 unnamed column" in notes
-    assert "median" in notes
+    assert problem.table.columns == ("age", "height", "visit", "seen", "city")
+    expected = (days - pd.Timestamp(0)).days[80:]
+    for column in (2, 3):
+        np.testing.assert_array_equal(problem.test.raw[:, column], expected)
+    for column, said in {"row": "IDs", "id": "IDs", "remark": "IDs", "same": "vary", "visit": "dates", "city": "categ",
+                         "age": "median"}.items():  # fmt: skip
+        assert any(said in note for note in notes_about(problem, column)), column
+    assert any(note.startswith("warning: ") for note in notes_about(problem, "price"))
+    assert any("unnamed" in note for note in problem.notes)
+
+    listed = Problem.from_table(frame, ["ill"], features=["row", "remark", "age"], split=SPLIT)
+    assert listed.table.columns == ("row", "age", "remark")
+    assert any(note.startswith("warning: ") for note in notes_about(listed, "row"))
+    coded = Problem.from_table(frame, ["ill"], features=["age"], categorical=["person"], split=SPLIT)
+    assert coded.table.categorical == (False, True)
+
+
+def test_repeated_rows_hide_no_ids(frame) -> None:
+    twice = pd.concat([frame, frame], ignore_index=True).assign(row=np.arange(2 * ROWS) % ROWS)
+    problem = Problem.from_table(twice, ["pressure", "ill"], ignore=["person"])
+    assert problem.table.columns == ("age", "height", "city")
+    assert any("also occur in train" in note for note in problem.notes)
+
+
+def test_dates_of_another_format_are_refused(frame) -> None:
+    frame["visit"] = pd.date_range("2020-01-01", periods=ROWS).strftime("%Y-%m-%d")
+    problem = Problem.from_table(frame[["visit", "height", "ill"]], ["ill"])
+    again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
+    assert again.read([{"visit": "1970-01-03", "height": 1}, {"visit": "", "height": 1}])[0].tolist() == [2, 1]
+    with pytest.raises(InvalidInput, match="'visit'"):
+        again.read([{"visit": "tomorrow", "height": 1}])
+
+
+def test_validation_has_as_many_rows_as_a_choice_needs() -> None:
+    sizes = {40: 10, 300: 75, 442: 100, 2000: 400, 8000: 1000, 20_000: 2000}
+    for rows, expected in sizes.items():
+        numbers = np.random.default_rng(0).normal(size=(2, rows))
+        problem = Problem.from_table({"x": numbers[0], "y": numbers[1]}, ["y"])
+        assert (len(problem.val), len(problem.test)) == (expected, rows // 5)
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
@@ -183,13 +244,11 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
 
 def test_all_columns_that_are_wrong_are_listed_at_once(frame) -> None:
     frame["constant"], frame["empty"] = 3, np.nan
-    assert_refused(
-        frame, *("'constant'", "'empty'", "'id'", "'city'", "'ill'"), targets=["pressure", "constant", "empty"]
-    )
+    assert_refused(frame, "'constant'", "'empty'", targets=["pressure", "constant", "empty"])
     roles = {"ignore": ["id", "nothing"], "features": ["ill", "age"], "group_column": "who"}
     assert_refused(
         frame,
-        *("'ill' more than once", "did you mean 'pressure'", "'nothing'", "'who'", "`features`", "column 'ill'"),
+        *("'ill' more than once", "did you mean 'pressure'", "`features`", "'nothing'", "'who'"),
         targets=["presure", "ill", "ill"],
         **roles,
     )

@@ -251,7 +251,7 @@ def test_a_table_of_unlabelled_rows_may_lack_targets_but_no_features() -> None:
     table = {"x": draw.normal(size=50), "town": ["Ulm", "Bonn"] * 25, "a": draw.normal(size=50)}
     table["a"] = np.where(np.arange(50) < 10, np.nan, table["a"])
     more = {"town": ["Rome"], "x": [1.0]}
-    made = Problem.from_table(table, ["a"], categorical=["town"], unlabelled=more)
+    made = Problem.from_table(table, ["a"], categorical=["town"], split=(0.7, 0.1, 0.2), unlabelled=more)
     assert [len(rows) for rows in made.splits.values()] == [35, 5, 10], "rows without any label stay in their split"
     assert torch.equal(made.unlabelled, made.table.inputs(more))
     with pytest.raises(InvalidInput, match="`unlabelled`"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from exported import load_exported
@@ -131,22 +132,27 @@ def test_exported_networks_convert_raw_rows_as_the_run_does(tmp_path: Path) -> N
     number = [None if rng.random() < 0.2 else float(value) for value in rng.normal(40, 9, 60)]
     town = [["Arle", "7", "true", "12_3", "none", None][value] for value in rng.integers(6, size=60)]
     label = rng.normal(size=60)
-    table = {"age": number, "town": town, "code": rng.integers(3, size=60), "sum": label, "twice": 2 * label}
+    visit = [f"2020-{month:02}-01" for month in rng.integers(1, 12, 60)]
+    table = {"age": number, "town": town, "code": rng.integers(3, size=60), "visit": visit}
+    table |= {"sum": label, "twice": 2 * label}
     problem = Problem.from_table(table, ["sum", "twice"], categorical=["town", "code"], recipe=Recipe(epochs=1))
     group = Group({"sum", "twice"}, {"sum", "twice"})
     best = Best.build(problem, [group], [train(problem, Job(problem.names)).state or {}], 0)
     best.export(tmp_path)
-    rows: list[dict[str, Any]] = [
+    cells: list[dict[str, Any]] = [
         {"town": "Arle", "age": 31, "code": 2, "unused": "x"},
         {"town": "007", "age": "", "code": 2.0},
         {"town": True, "age": float("nan"), "code": "1"},
         {"town": " 12_3 ", "age": " 50.5", "code": "NA"},
         {"town": "none", "age": None, "code": None},
         {"town": "Cork", "age": "0", "code": 9},
+        {"town": "Arle", "age": 1e9, "code": 1},
     ]
+    rows = [row | {"visit": visit} for row, visit in zip(cells, ["2021-05-05", "", *visit], strict=False)]
     exported = load_exported(tmp_path)
     assert best.table is not None
     assert torch.equal(exported.inputs(rows), best.table.inputs(rows))
+    assert torch.equal(exported.inputs(pd.DataFrame(rows)), best.table.inputs(rows))
     for task, values in best.predict(rows).items():
         np.testing.assert_allclose(exported.predict(exported.inputs(rows))[task].numpy(), values, rtol=1e-5, atol=1e-6)
 

@@ -64,7 +64,8 @@ def predict(
 ) -> None:
     """Predicts every task for new rows, using the networks that a run recommends.
 
-    Predictions are class probabilities for classification and numbers in the original units for regression.
+    Predictions are class probabilities for classification and numbers in the original units for regression. The column
+    `outside` counts the inputs of a row that are far outside the range of the training rows.
 
     Runs of tables and built-in problems contain no code. A run with a custom encoder or head may need to execute code
     from its folder, which is refused unless you pass --trust.
@@ -87,6 +88,10 @@ def predict(
                 _note_lone_networks(best)
             spreads = _prediction_columns(best, best.spread(rows))
             columns |= {f"{name} (spread)": values for name, values in spreads.items()}
+        outside = best.outside(rows)
+    if outside:
+        columns.setdefault("outside", sum(flags.astype(int) for flags in outside.values()))
+        _note_outside(outside)
     if out is not None:
         write_atomic(out, _to_csv(columns, list(columns)))
     if json:
@@ -103,6 +108,15 @@ def _note_lone_networks(best: Best) -> None:
     if alone:
         tasks = "every task" if len(alone) == len(best.tasks) else first_few(alone)
         print_error(f"a single network answers {printable(tasks)}, so the spread there is always 0")
+
+
+def _note_outside(outside: Mapping[str, Any]) -> None:
+    """Says how many rows have inputs far outside those of the training rows, and in which columns."""
+    names = [printable(name) for name, flags in outside.items() if flags.any()]
+    if names:
+        rows = pluralize(int(sum(flags.astype(int) for flags in outside.values()).astype(bool).sum()), "row")
+        where = f"in {first_few(names)}; the column 'outside' counts them"
+        print_error(f"{rows} with numbers far outside the range of the training rows, {where}")
 
 
 def _load_rows(path: Path) -> Any:
@@ -137,6 +151,6 @@ def _to_csv(columns: Mapping[str, Any], header: Sequence[str]) -> str:
 
 def _shortest_text(value: Any) -> str:
     """Returns the shortest text that stands for this very number in float32, so that no digit of a loss is lost."""
-    from numpy import float32
+    from numpy import float32, integer
 
-    return str(float32(value))
+    return str(value) if isinstance(value, integer) else str(float32(value))

@@ -24,9 +24,9 @@ from .capacity import width_of_size as width_of_size
 from .chunks import networks_at_once as networks_at_once
 from .classical import FITTED as FITTED
 from .classical import why_not_fitted as why_not_fitted
-from .column_types import Columns as Columns
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
+from .column_types import typing_errors as typing_errors
 from .constant import constant_losses as constant_losses
 from .constant import constant_scores as constant_scores
 from .constant import skill_constants as skill_constants
@@ -62,6 +62,7 @@ from .rows import Rows as Rows
 from .rows import Split as Split
 from .rows import require_in_memory as require_in_memory
 from .scoring import average_scores_on as average_scores_on
+from .scoring import clip_outputs as clip_outputs
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs

@@ -1,9 +1,8 @@
-"""Typed columns of a table: numbers or text, with missing values marked."""
+"""Typed columns of a table: numbers, or text with missing values marked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.tabular import MISSING_WORDS, TableSource, read_table
+from tagalong.errors import InvalidInput
+from tagalong.tabular import MISSING_WORDS, TableSource, parse_number, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,51 +22,13 @@ MOSTLY_NUMBERS = 0.9  # the fraction of numbers above which the other cells of a
 SHOWN_CELLS = 3
 SHOWN_CHARACTERS = 40
 MISSING_HINT = "write NA where a value is missing"
+# Where day and month could be either, the first format that fits all cells is used.
+DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 Column = NDArray[Any]
 
 
-class Columns(Mapping[str, Column]):
-    """The columns of a table by name, converted to numbers or text on first use.
-
-    Numbers are float64, with NaN for missing values. Text columns contain None for missing values.
-
-    Attributes:
-        place: the file or argument that contains the table, as named in messages.
-        rows: the number of rows.
-        unnamed: the number of unnamed columns that were dropped, such as a saved index.
-    """
-
-    def __init__(self, table: pd.DataFrame) -> None:
-        self._table = table[[name for name in table.columns if name]]
-        self.rows, self.place = len(table), table.attrs["place"]
-        self.unnamed = len(table.columns) - len(self._table.columns)
-        self._converted: dict[str, Column] = {}
-
-    def __getitem__(self, name: str) -> Column:
-        if name not in self._converted:
-            self._converted[name] = _convert(self._table[name], self._table.attrs["decimal_comma"])
-        return self._converted[name]
-
-    def locate_text(self, name: str) -> str | None:
-        """Locates the few cells of a column that are not numbers. Returns None if more than a few are not.
-
-        Example:
-            >>> read_columns({"age": ["31", "37", "oops", *("40",) * 20]}).locate_text("age")
-            "'oops' in row 2 (counted from 0)"
-        """
-        lines = self._table.index
-        where = (lambda row: f"line {lines[row]}") if lines.name == "line" else None
-        return locate_text(self[name], self._table.attrs["decimal_comma"], where)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table.columns)
-
-    def __len__(self) -> int:
-        return len(self._table.columns)
-
-
-def read_columns(source: TableSource | Columns, argument: str = "data", keep_empty: bool = False) -> Columns:
-    """Reads the columns of a table and detects which are numeric.
+def read_columns(source: TableSource, argument: str = "data", keep_empty: bool = False) -> pd.DataFrame:
+    """Reads the named columns of a table: float64 with NaN for missing values, or text with None.
 
     Args:
         source: a file, a DataFrame, a mapping from names to columns, or a list with a mapping for each row; see
@@ -74,44 +36,47 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         argument: the name of the argument, used in messages if the source is not a file.
         keep_empty: whether to keep rows of a file in which every cell is empty.
 
+    Returns:
+        The columns. `attrs` contains the `place` of the table for messages, and how many columns are `unnamed`.
+
     Raises:
         TableError: If the file does not exist or does not contain a table, there are no rows, columns differ in length,
             or a column name is repeated.
 
     Example:
         >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})
-        >>> columns["age"], columns["town"]
-        (array([31., nan]), array(['Ulm', None], dtype=object))
+        >>> columns["age"].tolist(), columns["town"].tolist()
+        ([31.0, nan], ['Ulm', None])
     """
-    return source if isinstance(source, Columns) else Columns(read_table(source, argument, keep_empty=keep_empty))
+    import pandas as pd
+
+    table = read_table(source, argument, keep_empty=keep_empty)
+    decimal_comma, names = table.attrs["decimal_comma"], [name for name in table.columns if name]
+    columns = pd.DataFrame({name: typed_column(table[name], decimal_comma) for name in names}, index=table.index)
+    columns.attrs = {"place": table.attrs["place"], "unnamed": len(table.columns) - len(names)}
+    return columns
 
 
-def _convert(raw: pd.Series, decimal_comma: bool) -> Column:
+def typed_column(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
     """Converts a column to numbers if every cell is a number or missing. True and false count as 1 and 0."""
-    values = np.asarray(raw)
-    if values.dtype != object:
-        return as_column(values)
-    cells = [value.strip() if isinstance(value, str) else value for value in values]
-    cells = [math.nan if isinstance(cell, str) and cell.lower() in MISSING_WORDS else cell for cell in cells]
-    texts = {cell for cell in cells if isinstance(cell, str)}
-    if texts and {text.lower() for text in texts} <= set(BOOLEAN_WORDS):
-        cells = [BOOLEAN_WORDS[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
-    column = as_column(_as_objects(cells))
-    if column.dtype == object and decimal_comma:
-        with_points = [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
-        numbers = as_column(_as_objects(with_points))
-        return column if numbers.dtype == object else numbers
-    return column
+    import pandas as pd
 
-
-def _as_objects(cells: Sequence[Any]) -> Column:
-    objects = np.empty(len(cells), dtype=object)
-    objects[:] = cells
-    return objects
+    if pd.api.types.is_numeric_dtype(cells):
+        return pd.Series(cells.to_numpy(np.float64, na_value=np.nan), cells.index)
+    text = cells.astype("string").str.strip()
+    lower = text.str.lower()
+    text = text.mask(lower.isin(MISSING_WORDS))
+    if text.notna().any() and lower[text.notna()].isin(BOOLEAN_WORDS).all():
+        return lower.map(BOOLEAN_WORDS).astype(np.float64)
+    if not text.str.contains("_", regex=False).any():  # Python would read the code 12_3 as 123
+        for numbers in [text, text.str.replace(",", ".", regex=False)] if decimal_comma else [text]:
+            with suppress(ValueError):
+                return pd.Series(numbers.to_numpy(object, na_value=np.nan).astype(np.float64), cells.index)
+    return text.astype(object).where(text.notna(), None)
 
 
 def as_column(raw: Any) -> Column:
-    """Converts numeric columns to float64 and all others to text. Missing values become NaN or None.
+    """Converts an array of numbers to float64 and all others to text. Missing values become NaN or None.
 
     Example:
         >>> as_column(["1", None, "2.5"]), as_column(["a", "", None])
@@ -120,57 +85,75 @@ def as_column(raw: Any) -> Column:
     values = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
-    if values.dtype.kind in "mM":  # conversion to numbers would give nanoseconds, even for NaT
-        values = np.where(np.isnat(values), "", values.astype(str))
-    flat = values.ravel().tolist()
-    if not any(isinstance(value, str) and "_" in value for value in flat):
-        with suppress(TypeError, ValueError, OverflowError):
-            return values.astype(np.float64)  # much faster, if there are only numbers and NaN
-    flat = [None if is_missing(value) else value for value in flat]
-    try:
-        return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
-    except (TypeError, ValueError):
-        return _as_objects([None if value is None else str(value) for value in flat]).reshape(values.shape)
+    import pandas as pd
+
+    column: Column = typed_column(pd.Series(values.ravel())).to_numpy()
+    return column.reshape(values.shape)
 
 
-def text_cells(column: Column, decimal_comma: bool = False) -> NDArray[np.int64]:
-    """Returns the rows of a text column whose cells are neither numbers nor missing.
+def text_cells(column: pd.Series) -> pd.Series:
+    """Returns the cells of a text column that are neither numbers nor missing."""
+    present = column.dropna()
+    return present[[math.isinf(parse_number(cell, decimal_comma=True)) for cell in present]]
+
+
+def typing_errors(column: pd.Series) -> str | None:
+    """Shows the few cells of a column that are not numbers, or returns None if more than a few are not.
 
     Example:
-        >>> text_cells(np.array(["1", None, "x"], dtype=object))
-        array([2])
+        >>> typing_errors(read_columns({"age": ["31", "37", "oops", *("40",) * 20]})["age"])
+        "'oops' in row 2 (counted from 0)"
     """
-    cells = [cell if cell is None or not decimal_comma else cell.replace(",", ".") for cell in column.tolist()]
-    rows = []
-    for row, cell in enumerate(cells):
-        try:
-            as_number(cell or 0)
-        except ValueError:  # noqa: PERF203
-            rows.append(row)
-    return np.array(rows, np.int64)
-
-
-def locate_text(column: Column, decimal_comma: bool = False, where: Callable[[int], str] | None = None) -> str | None:
-    """Locates the few cells of a text column that are not numbers. Returns None if more than a few are not.
-
-    Args:
-        column: the column, as text.
-        decimal_comma: whether a comma may be a decimal separator.
-        where: returns the location of a row. If None, its number is used.
-    """
-    text = text_cells(column, decimal_comma)
-    known = sum(cell is not None for cell in column.tolist())
-    if not len(text) or known - len(text) < MOSTLY_NUMBERS * known:
+    text, present = text_cells(column), column.count()
+    if not len(text) or len(text) > (1 - MOSTLY_NUMBERS) * present:
         return None
-    locate = where or (lambda row: f"row {row}")
-    shown = [f"{show_cell(column[row])} in {locate(int(row))}" for row in text[:SHOWN_CELLS]]
+    unit = "line" if column.index.name == "line" else "row"
+    cells = [f"{show_cell(cell)} in {unit} {row}" for row, cell in text[:SHOWN_CELLS].items()]
     more = f" and {len(text) - SHOWN_CELLS:,} more" if len(text) > SHOWN_CELLS else ""
-    return ", ".join(shown) + more + ("" if where else " (counted from 0)")
+    return ", ".join(cells) + more + ("" if unit == "line" else " (counted from 0)")
 
 
 def show_cell(cell: str) -> str:
     """Returns the text of a cell for messages, shortened if it is long."""
     return repr(cell if len(cell) <= SHOWN_CHARACTERS else f"{cell[:SHOWN_CHARACTERS]}…")
+
+
+def date_format(column: pd.Series) -> str | None:
+    """Returns the format of a text column in which all cells are dates, otherwise None."""
+    present = column.dropna()
+    for dates in DATE_FORMATS:
+        if as_days(present[:20], dates).notna().all() and as_days(present, dates).notna().all():
+            return dates
+    return None
+
+
+def as_days(column: pd.Series, dates: str) -> pd.Series:
+    """Returns the days since 1970 of dates in this format, with NaN for missing cells and for other text.
+
+    Example:
+        >>> import pandas as pd
+        >>> as_days(pd.Series(["1970-01-02", "1970-01-02T12:00", None, "soon"]), "ISO8601").tolist()
+        [1.0, 1.5, nan, nan]
+    """
+    import pandas as pd
+
+    try:
+        moments = pd.to_datetime(column, format=dates, errors="coerce", utc=True)
+        return (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    except (ValueError, OverflowError):  # for some dates that are centuries away
+        return pd.Series(np.nan, column.index)
+
+
+def as_level(cell: Any) -> str:
+    """Returns the category of a cell. Numbers are written alike, so that 1, 1.0 and 01 are the same category.
+
+    Example:
+        >>> [as_level(cell) for cell in (7.0, "007", "A1", "True", "12_3")]
+        ['7', '7', 'A1', '1', '12_3']
+    """
+    text = str(cell)
+    number = BOOLEAN_WORDS.get(text.lower(), parse_number(text))
+    return f"{number:.17g}" if math.isfinite(number) else text
 
 
 def is_missing(value: Any) -> bool:
@@ -181,11 +164,12 @@ def is_missing(value: Any) -> bool:
     return not value.strip() if isinstance(value, str) else bool(value != value)
 
 
-def as_number(value: Any) -> float:
-    """Converts a cell to a number. Raises ValueError or TypeError if the cell does not contain a number."""
-    if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
-        raise ValueError(value)
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits; as text, float reads it as infinite
-        return math.inf if value > 0 else -math.inf
+def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
+    """Returns the group label of each row, converted to a common type so that labels can be sorted."""
+    labels = as_column(groups)
+    if not labels.ndim:
+        raise InvalidInput(argument, "must have a label for every row", repr(groups))
+    missing = [label is None or label != label for label in labels.tolist()]
+    if any(missing):
+        raise InvalidInput(argument, "must have a label for every row", f"{sum(missing)} missing")
+    return labels.astype(str) if labels.dtype == object else labels

@@ -42,7 +42,9 @@ class Problem:
         head: a callable that creates a head from a task and the number of features. If None, the task's own head is
             used, which is a linear layer by default.
         recipe: the training recipe.
-        scales: the mean and standard deviation used to standardize the targets of each regression task.
+        scales: the mean and standard deviation used to standardize the targets of each regression task. For tables, the
+            smallest and largest answer follow, in original units; other answers are clipped when they are scored and
+            served.
         table: the preparation that converts raw rows to inputs, if the problem was created from arrays or a table.
         notes: notes on the data, shown in reports.
         unlabelled: the inputs of rows without labels, or None. Networks learn from them only if others teach them (see
@@ -69,7 +71,7 @@ class Problem:
     encoder: Encoder
     head: Callable[[Task, int], nn.Module] | None = None
     recipe: Recipe = field(default_factory=Recipe)
-    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    scales: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     table: Any = None
     notes: tuple[str, ...] = ()
     unlabelled: Tensor | None = None
@@ -190,22 +192,26 @@ class Problem:
         name: str | None = None,
         recipe: Recipe | None = None,
         encoder: Encoder | EncoderName | None = None,
-        split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
+        split: Sequence[float] | Sequence[Any] | None = None,
         seed: int = 0,
         unlabelled: TableSource | None = None,
+        clip: bool = True,
     ) -> Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
         Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing. A row without a label for a task is
         not used for that task. A training row without any label can only help to teach networks, whose teachers answer
-        it. Missing values in a numeric feature column are imputed with the
-        training-set median and marked by an indicator input. Numeric features are standardized. A categorical column
-        becomes one input for each of the 50 most frequent levels in the training rows, and one input for all other
-        values. Unnamed columns are dropped.
+        it.
+
+        Columns find their own role: numbers, dates (as days since 1970), and text with at least five rows per level, on
+        average, as categories. Columns of IDs and free text are left out. `notes` name them. Missing numbers are
+        replaced with the median of the training rows and marked by an indicator. Numbers are put on a robust scale and
+        clipped smoothly, so that a few huge values do no harm. A category becomes one input for each of the 50 most
+        frequent levels in the training rows, and one for all other values. Unnamed columns are dropped.
 
         Suspicious data is reported by warnings, which are logged and added to `notes`: a feature that determines a
-        target, a feature that looks like an ID, a target with few labels in a split, and rows of the validation or test
-        split that also occur in the training split.
+        target or looks like an ID, a split with few labels of a target, and rows of the validation or test split that
+        also occur in the training split.
 
         Args:
             data: the path of a CSV or Parquet file, a DataFrame (whose index is ignored), a mapping from names to
@@ -215,9 +221,10 @@ class Problem:
                 'tagalong[parquet]'`.
             targets: the columns to predict, as names or `Task` objects. If a target is given by name, its kind is
                 inferred (see `kinds`).
-            features: the columns to predict from. If None, all columns without another role are used.
+            features: the columns to predict from, whatever they contain. If None, all columns without another role are
+                used, except for IDs and free text.
             ignore: the columns to ignore.
-            categorical: the feature columns to one-hot encode.
+            categorical: the feature columns to one-hot encode, as text or numbers.
             kinds: the kinds of the targets given by name: "binary", "multiclass" or "regression". By default, targets
                 with two distinct values are binary, those with text or few distinct integers are multiclass, and all
                 others are regression targets.
@@ -230,10 +237,14 @@ class Problem:
             encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
                 network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
                 `TabM`).
-            split: the fractions of training, validation and test rows, or three arrays of row numbers.
+            split: the fractions of training, validation and test rows, or three arrays of row numbers. If None, a fifth
+                of the rows is for tests, and another fifth for validation: at least 100 rows, if that is at most a
+                quarter, and from 5,000 rows on no more than 1,000 or a tenth.
             seed: the seed for the split.
             unlabelled: another table with the same feature columns, whose rows have no labels (with `features_file`,
                 another npy or npz file). Networks that others teach learn from these rows too.
+            clip: whether to clip answers of regression tasks to the range of the training labels, widened by a tenth on
+                either side.
 
         Raises:
             InvalidInput: If the table or any other argument is invalid; the message lists all problems.
@@ -241,7 +252,7 @@ class Problem:
 
         Example:
             >>> table = {"age": [31, 47, 52] * 20, "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
-            >>> problem = Problem.from_table(table, targets=["ill"], categorical=["town"])
+            >>> problem = Problem.from_table(table, targets=["ill"])
             >>> problem.tasks[0].kind, problem.table.names
             ('binary', ('age', 'town = Bonn', 'town = Ulm', 'town = other or missing'))
         """
@@ -262,6 +273,7 @@ class Problem:
             split=split,
             seed=seed,
             unlabelled=unlabelled,
+            clip=clip,
         )
         return Problem(**fields)
 

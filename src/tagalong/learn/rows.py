@@ -73,12 +73,15 @@ class Split:
         groups: the group number of each row, used for error bars, or None if all rows are independent.
         weights: the weight of each row in losses and scores, or None if all rows count the same. A row of weight 0
             counts as if its labels were missing.
+        raw: the rows [rows, columns] of a table before they were scaled and encoded, for models other than networks;
+            see `Preparation`. None if the rows are not from a table.
     """
 
     inputs: Tensor
     targets: Mapping[str, Tensor]
     groups: Tensor | None = None
     weights: Tensor | None = None
+    raw: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -92,7 +95,7 @@ class Split:
         """Returns the same rows on a device."""
         targets = {task: target.to(device) for task, target in self.targets.items()}
         weights = None if self.weights is None else self.weights.to(device)
-        return Split(self.inputs.to(device), targets, self.groups, weights)
+        return replace(self, inputs=self.inputs.to(device), targets=targets, weights=weights)
 
     def only(self, tasks: Iterable[str]) -> Split:
         """Returns the same rows with only the targets of these tasks."""

@@ -45,7 +45,8 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
         for inputs, targets in rows.chunks():
             outputs = average_answers([network(inputs) for network in networks], averages)
             for task in tasks:
-                pair = outputs[task.name].unsqueeze(0), targets[task.name]
+                answers = clip_outputs(outputs[task.name], problem.scales.get(task.name))
+                pair = answers.unsqueeze(0), targets[task.name]
                 losses[task.name].append(row_losses_of(task, *pair))
                 if not task.error_is_loss:
                     kept_pairs[task.name].append(pair)
@@ -65,10 +66,11 @@ def scores_of_outputs(
     task: Task,
     outputs: Tensor,
     targets: Tensor,
-    scale: tuple[float, float] | None,
+    scale: tuple[float, ...] | None,
     weights: Sequence[Tensor | None],
 ) -> list[Score]:
     """Returns the score of each network for a task, given outputs [networks, rows, …] and the weights of its rows."""
+    outputs = clip_outputs(outputs, scale)
     return _make_scores(task, row_losses_of(task, outputs, targets), (outputs, targets), scale, weights)
 
 
@@ -76,7 +78,7 @@ def score_outputs(
     task: Task,
     outputs: Tensor,
     targets: Tensor,
-    scale: tuple[float, float] | None = None,
+    scale: tuple[float, ...] | None = None,
     weights: Tensor | None = None,
 ) -> Score:
     """Returns the loss and error of given outputs, including the loss of each row.
@@ -92,17 +94,26 @@ def score_outputs(
         >>> score_outputs(Task("age", "regression"), torch.tensor([1.0, 2.0]), torch.tensor([3.0, torch.nan])).loss
         4.0
     """
-    one_network = outputs.unsqueeze(0)
+    one_network = clip_outputs(outputs, scale).unsqueeze(0)
     rows = row_losses_of(task, one_network, targets)
     (score,) = _make_scores(task, rows, (one_network, targets), scale, [weights], np.float64)
     return score
+
+
+def clip_outputs(outputs: Tensor, scale: tuple[float, ...] | None) -> Tensor:
+    """Clips standardized answers to the range that the scale allows, if any; see `Problem.scales`."""
+    if scale is None or len(scale) == 2:
+        return outputs
+    mean, deviation, low, high = scale
+    clipped = outputs.clamp((low - mean) / deviation, (high - mean) / deviation)
+    return torch.where(outputs.isfinite(), clipped, outputs)  # a network that diverged is not to look usable
 
 
 def _make_scores(
     task: Task,
     rows: NDArray[np.float64],
     outputs_and_targets: tuple[Tensor, Tensor] | None,
-    scale: tuple[float, float] | None,
+    scale: tuple[float, ...] | None,
     weights: Sequence[Tensor | None],
     dtype: type[np.floating[Any]] = np.float32,
 ) -> list[Score]:
@@ -169,7 +180,7 @@ def outputs_on_rows(networks: Sequence[Network], rows: Rows) -> list[dict[str, T
     return [{task: torch.cat(values) for task, values in parts.items()} for parts in found]
 
 
-def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
+def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, ...] | None, loss: float) -> float:
     """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
 
     Dense targets are compared element by element. A custom error function receives only rows without missing labels.
@@ -178,8 +189,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
         task: the task.
         outputs: the outputs of the network.
         targets: the targets, with NaN for missing labels.
-        scale: the mean and standard deviation used to standardize the targets. Errors are in the units of the original
-            data.
+        scale: see `Problem.scales`. Errors are in the units of the original data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
     return _errors(task, outputs.unsqueeze(0), targets, scale, [loss], None)[0]
@@ -190,7 +200,7 @@ def _errors(
     task: Task,
     outputs: Tensor,
     targets: Tensor,
-    scale: tuple[float, float] | None,
+    scale: tuple[float, ...] | None,
     losses: list[float],
     weights: Tensor | None,
 ) -> list[float]:
@@ -207,7 +217,7 @@ def _errors(
 
 
 def _errors_of_rows(
-    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, weights: Tensor | None
+    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, ...] | None, weights: Tensor | None
 ) -> list[float]:
     present = torch.isfinite(targets)
     if not present.any():
@@ -230,7 +240,7 @@ def _errors_of_rows(
     return errors
 
 
-def _in_original_units(values: Tensor, scale: tuple[float, float] | None) -> Tensor:
+def _in_original_units(values: Tensor, scale: tuple[float, ...] | None) -> Tensor:
     return values if scale is None else values * scale[1] + scale[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 
-from .column_types import as_column
 from .randomness import derive_seed
 from .targets import Target
 
 PARTS = ("train", "val", "test")
 MIN_ROWS = 10
 MAX_ATTEMPTS = 20
+ENOUGH_ROWS = 100  # for a choice between networks, if the table has so many
+MAX_VAL, USUAL_VAL, MIN_VAL, TEST = 0.25, 0.2, 0.1, 0.2
+PLENTY_OF_ROWS = 1000  # for validation; larger tables use no more than a tenth of their rows
 RowNumbers = NDArray[np.int64]
 
 
@@ -28,30 +30,54 @@ class RowSplit(NamedTuple):
     test: RowNumbers
 
 
+def default_fractions(rows: int) -> tuple[float, float, float]:
+    """Returns the fractions of training, validation and test rows of a table.
+
+    Example:
+        >>> [default_fractions(rows)[1] for rows in (200, 400, 4000, 8000, 50_000)]
+        [0.25, 0.25, 0.2, 0.125, 0.1]
+    """
+    enough = min(MAX_VAL, ENOUGH_ROWS / rows)
+    val = max(MIN_VAL, min(max(USUAL_VAL, enough), PLENTY_OF_ROWS / rows))
+    return 1 - TEST - val, val, TEST
+
+
 def choose_split(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> RowSplit:
-    """Returns the given split, or a random split in which every task has enough labels and classes.
+    """Returns the given split, or a random split in which every part has its share of rare classes and labels.
 
     Raises:
         InvalidInput: If the split or the labels of its rows are invalid; the message lists all problems.
     """
     if not are_fractions(split):
         row_split = read_split(split, rows, groups)
-        raise_problems(_label_problems(targets, row_split))
-        return row_split
-    check_fractions(split, rows, groups)
-    usable = None
-    for attempt in range(MAX_ATTEMPTS):
-        row_split = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
-        if not _label_problems(targets, row_split):
-            usable = usable or row_split
-            if not one_class_notes(targets, row_split):
-                return row_split
-    if usable is None:
-        raise_problems(_label_problems(targets, split_rows(rows, split, groups, seed)))
-    assert usable is not None
-    return usable
+    else:
+        check_fractions(split, rows, groups)
+        fewest = np.inf
+        for attempt in range(MAX_ATTEMPTS):
+            drawn = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
+            missed = sum(_parts_without_share(target, drawn) for target in targets)
+            if missed < fewest:
+                fewest, row_split = missed, drawn
+            if not missed:
+                break
+    raise_problems(_label_problems(targets, row_split))
+    return row_split
+
+
+def _parts_without_share(target: Target, row_split: RowSplit) -> int:
+    """Counts the parts that have less than half their share of the labels of a class, and weighs those without any."""
+    present, rows = ~np.isnan(target.values), sum(map(len, row_split))
+    are_classes = target.task.kind in ("binary", "multiclass")
+    codes = np.unique(target.values[present]) if are_classes else [None]
+    missed = 0
+    for code in codes:
+        labelled = present if code is None else target.values == code
+        counts = np.array([labelled[part].sum() for part in row_split])
+        shares = labelled.sum() * np.array([len(part) / rows for part in row_split])
+        missed += int((counts < shares / 2).sum()) + rows * int((counts == 0).sum()) + rows * rows * (counts[0] == 0)
+    return missed
 
 
 def are_fractions(split: Sequence[Any]) -> bool:
@@ -70,18 +96,18 @@ def check_fractions(
         groups: the group label of each row, or None.
         names: the names of the rows and groups, used in messages.
     """
-    if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
-        raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
-    problems = []
-    if abs(sum(split) - 1) > 1e-6:
-        found = f"{tuple(split)!r}, which sum to {sum(split):g}"
-        problems.append(InvalidInput("split", "must be fractions that sum to 1", found))
+    if (
+        len(split) != 3
+        or not all(isinstance(part, (int, float)) and part > 0 for part in split)
+        or abs(sum(split) - 1) > 1e-6
+    ):
+        expected = "must be three positive fractions (train, validation, test) that sum to 1"
+        raise InvalidInput("split", expected, repr(tuple(split)))
     if rows < MIN_ROWS:
-        problems.append(InvalidInput(names[0], f"must have at least {MIN_ROWS} rows for three splits", str(rows)))
-    elif groups is not None and len(np.unique(groups)) < 3:
-        expected = "must have at least 3 groups, one for each split"
-        problems.append(InvalidInput(names[1], expected, str(len(np.unique(groups)))))
-    raise_problems(problems)
+        raise InvalidInput(names[0], f"must have at least {MIN_ROWS} rows for three splits", str(rows))
+    if groups is not None and len(np.unique(groups)) < 3:
+        found = str(len(np.unique(groups)))
+        raise InvalidInput(names[1], "must have at least 3 groups, one for each split", found)
 
 
 def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> RowSplit:
@@ -100,36 +126,23 @@ def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | Non
         >>> [len(part) for part in split_rows(100, (0.7, 0.1, 0.2))]
         [70, 10, 20]
     """
-    random = np.random.default_rng(derive_seed(seed, "split"))
+    random, shares = np.random.default_rng(derive_seed(seed, "split")), np.asarray(fractions)
     if groups is None:
-        cuts = np.cumsum(_split_sizes(rows, np.asarray(fractions)))[:-1]
-        return RowSplit(*(np.sort(part) for part in np.split(random.permutation(rows), cuts)))
-    _, member = np.unique(groups, return_inverse=True)
-    part = _assign_groups(np.bincount(member), np.asarray(fractions), random)
-    return RowSplit(*(np.flatnonzero(part[member] == number) for number in range(3)))
+        # Leftover rows go to the parts with the largest remainders; no part is left empty.
+        sizes = np.maximum(np.floor(shares * rows + 1e-9), 1).astype(np.int64)
+        while (left := rows - int(sizes.sum())) != 0:
+            sizes[np.argmax(shares * rows - sizes if left > 0 else sizes)] += np.sign(left)
+        return RowSplit(*(np.sort(part) for part in np.split(random.permutation(rows), np.cumsum(sizes)[:-1])))
 
-
-def _split_sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Returns the size (at least 1) of each split. Leftover rows go to the splits with the largest remainders."""
-    sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
-    while (left := rows - int(sizes.sum())) != 0:
-        sizes[np.argmax(fractions * rows - sizes if left > 0 else sizes)] += np.sign(left)
-    return sizes
-
-
-def _assign_groups(
-    sizes: NDArray[np.int64], fractions: NDArray[np.float64], random: np.random.Generator
-) -> NDArray[np.int64]:
-    """Assigns groups in random order, each to the split that needs the most rows. No split is left empty."""
-    lacking = (fractions * sizes.sum()).tolist()
-    empty = {0, 1, 2}
-    part = np.zeros(len(sizes), dtype=np.int64)
+    # Groups are assigned in random order, each to the part that needs the most rows; no part is left empty.
+    _, member, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    lacking, empty, part = (shares * rows).tolist(), {0, 1, 2}, np.zeros(len(sizes), dtype=np.int64)
     for left, group in zip(range(len(sizes), 0, -1), random.permutation(len(sizes)), strict=True):
         chosen = max(empty if left == len(empty) else range(3), key=lacking.__getitem__)
         part[group] = chosen
         lacking[chosen] -= int(sizes[group])
         empty.discard(chosen)
-    return part
+    return RowSplit(*(np.flatnonzero(part[member] == number) for number in range(3)))
 
 
 def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> RowSplit:
@@ -141,44 +154,27 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     if len(split) != 3:
         expected = "must be three arrays of row indices (train, validation, test)"
         raise InvalidInput("split", expected, str(len(split)))
-    numbers = [_row_numbers(part) for part in split]
-    raise_problems(
-        [problem for name, part in zip(PARTS, numbers, strict=True) for problem in _split_problems(name, part, rows)]
-    )
+    numbers = []
+    for name, part in zip(PARTS, map(np.asarray, split), strict=True):
+        own = np.flatnonzero(part) if part.dtype == bool else part
+        if own.ndim != 1 or own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= rows:
+            expected = f"must be a non-empty list of row indices from 0 to {rows - 1}"
+            found = f"dtype {own.dtype} and shape {own.shape}" if own.dtype.kind not in "iu" else repr(own.tolist())
+            raise InvalidInput(f"`split`: {name}", expected, found)
+        numbers.append(own.astype(np.int64))
+
     problems = []
     every = np.concatenate(numbers)
     if repeated := len(every) - len(np.unique(every)):
         problems.append(InvalidInput("split", "must contain each row at most once", pluralize(repeated, "duplicate")))
     if groups is not None:
-        problems += _group_problems([groups[part] for part in numbers])
+        parts_of_groups = np.concatenate([np.unique(groups[part]) for part in numbers])
+        shared, counts = np.unique(parts_of_groups, return_counts=True)
+        if (counts > 1).any():
+            found = f"{(counts > 1).sum()} in multiple splits, e.g. {shared[counts > 1][:5].tolist()}"
+            problems.append(InvalidInput("groups", "must each belong to a single split", found))
     raise_problems(problems)
-    return RowSplit(*(part.astype(np.int64) for part in numbers))
-
-
-def _row_numbers(part: Any) -> NDArray[Any]:
-    part = np.asarray(part)
-    return np.flatnonzero(part) if part.dtype == bool else part
-
-
-def _split_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
-    where = f"`split`: {name}"
-    if part.ndim != 1 or part.dtype.kind not in "iu":
-        return [InvalidInput(where, "must be a list of row indices", f"dtype {part.dtype} and shape {part.shape}")]
-    if not len(part):
-        return [InvalidInput(where, "must have at least one row", "none")]
-    if part.min() < 0 or part.max() >= rows:
-        return [InvalidInput(where, f"must contain row indices from 0 to {rows - 1}", f"{part.min()} to {part.max()}")]
-    return []
-
-
-def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
-    train, val, test = (set(part.tolist()) for part in groups)
-    shared = (train & val) | (train & test) | (val & test)
-    if not shared:
-        return []
-    examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must each belong to a single split"
-    return [InvalidInput("groups", expected, f"{len(shared)} in multiple splits, e.g. {examples}")]
+    return RowSplit(*numbers)
 
 
 def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
@@ -186,52 +182,34 @@ def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[Inva
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
-        found = {part: _distinct_labels(target, rows) for part, rows in zip(PARTS, row_split, strict=True)}
-        empty = [part for part in PARTS if not len(found[part])]
+        labels = dict(zip(PARTS, _distinct_labels(target, row_split), strict=True))
+        empty = [part for part in PARTS if not len(labels[part])]
         problems += [InvalidInput(where, f"must have labels in {part}", "none") for part in empty]
         if target.task.kind == "custom" or "train" in empty:
             continue
-        if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
+        if len(labels["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
             problems.append(InvalidInput(where, "must have at least two distinct labels in train", "one"))
-        if target.task.kind != "regression":
-            problems += [
-                InvalidInput(
-                    where,
-                    f"has class {_original_label(target, code)!r} in {part}, which does not occur in train",
-                    hint="remove the rows with this class, or merge it with another class",
-                )
-                for part in ("val", "test")
-                for code in np.setdiff1d(found[part], found["train"])
-            ]
+        if target.task.kind == "regression":
+            continue
+        for part in ("val", "test"):
+            for code in np.setdiff1d(labels[part], labels["train"]):
+                expected = f"has class {target.label(code)!r} in {part}, which does not occur in train"
+                hint = "remove the rows with this class, or merge it with another class"
+                problems.append(InvalidInput(where, expected, hint=hint))
     return problems
 
 
 def one_class_notes(targets: Sequence[Target], row_split: RowSplit) -> list[str]:
     """Returns notes on binary tasks with only one class in the validation or test rows."""
-    return [
-        f"{target.task.name!r} has only one class in {part}"
-        for target in targets
-        if target.task.kind == "binary"
-        for part, rows in (("val", row_split.val), ("test", row_split.test))
-        if len(_distinct_labels(target, rows)) < 2
-    ]
+    notes = []
+    for target in targets:
+        for part, labels in zip(PARTS, _distinct_labels(target, row_split), strict=True):
+            if target.task.kind == "binary" and part != "train" and len(labels) < 2:
+                notes.append(f"{target.task.name!r} has only one class in {part}")
+    return notes
 
 
-def _distinct_labels(target: Target, rows: RowNumbers) -> NDArray[np.float64]:
-    values = target.values[rows]
-    return np.unique(values[~np.isnan(values)])
-
-
-def _original_label(target: Target, code: float) -> Any:
-    return int(code) if target.classes is None else target.classes[int(code)]
-
-
-def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
-    """Returns the group label of each row, converted to a common type so that labels can be sorted."""
-    labels = as_column(groups)
-    if not labels.ndim:
-        raise InvalidInput(argument, "must have a label for every row", repr(groups))
-    missing = [label is None or label != label for label in labels.tolist()]
-    if any(missing):
-        raise InvalidInput(argument, "must have a label for every row", f"{sum(missing)} missing")
-    return labels.astype(str) if labels.dtype == object else labels
+def _distinct_labels(target: Target, row_split: RowSplit) -> Iterator[NDArray[np.float64]]:
+    for rows in row_split:
+        labels = np.unique(target.values[rows])
+        yield labels[~np.isnan(labels)]

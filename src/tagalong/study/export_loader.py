@@ -1,4 +1,4 @@
-"""Loads the networks exported to this folder. Requires only torch.
+"""Loads the networks exported to this folder. Requires only torch; rows of a table also require scikit-learn and skops.
 
 from load import load
 networks = load()
@@ -8,11 +8,14 @@ networks.predict(inputs)  # {task: probabilities, or values in the original unit
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -38,13 +41,13 @@ class ExportedNetworks:
         """Converts raw rows to network inputs.
 
         Args:
-            rows: for networks of a table, a list of dicts from column name to value, such as the rows of
+            rows: for networks of a table, a DataFrame or a list of dicts from column name to value, such as the rows of
                 `csv.DictReader`. None, NaN and empty text are missing values. For other networks, an array or tensor.
         """
         table = self.about["table"]
         if table is None:
             return torch.as_tensor(rows)
-        return _scaled(table, rows) if table["kind"] == "scaling" else _encoded(table["columns"], rows)
+        return _scaled(table, rows) if table["kind"] == "scaling" else _encoded(table, rows)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -80,24 +83,38 @@ def _scaled(scaling: dict[str, Any], rows: Any) -> Tensor:
     return ((torch.as_tensor(rows).double() - mean) / deviation).to(dtype)
 
 
-def _encoded(columns: list[dict[str, Any]], rows: Any) -> Tensor:
-    encode = {"number": _encoded_number, "category": _encoded_category}
-    inputs = [[value for column in columns for value in encode[column["kind"]](column, row)] for row in rows]
-    return torch.tensor(inputs, dtype=torch.float64).float()
+def _encoded(table: dict[str, Any], rows: Any) -> Tensor:
+    import skops.io
+
+    if hasattr(rows, "to_dict"):  # a DataFrame
+        rows = rows.to_dict("records")
+    raw = np.full((len(rows), len(table["numbers"]) + len(table["levels"])), np.nan)
+    for at, name in enumerate([*table["numbers"], *table["levels"]]):
+        codes = {level: code for code, level in enumerate(table["levels"].get(name, []))}
+        for number, row in enumerate(rows):
+            text = _cell_text(row[name])
+            if text is None:
+                continue
+            if name in table["levels"]:
+                raw[number, at] = codes.get(_to_level(text), math.nan)
+            elif name in table["dates"]:
+                raw[number, at] = _to_days(text, table["dates"][name])
+            else:
+                raw[number, at] = _to_number(text)
+
+    # The models contain only types of scikit-learn and NumPy; loading them runs no other code.
+    models = skops.io.loads(base64.b64decode(table["models"]), trusted=["numpy.dtype"])
+    inputs, ranges, numbers = models["encoder"].transform(raw), models["ranges"], len(table["numbers"])
+    scaled = (inputs[:, :numbers] - ranges["median"]) / ranges["spread"]
+    squashed = scaled / np.hypot(1, scaled / 3)
+    inputs[:, :numbers] = (squashed - ranges["smooth mean"]) / ranges["smooth deviation"]
+    return torch.from_numpy(inputs).float()
 
 
-def _encoded_number(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
-    text = _cell_text(row[column["name"]])
-    value = column["median"] if text is None else _to_number(text)
-    scaled = (value - column["mean"]) / column["deviation"]
-    return [scaled, float(text is None)] if column["indicator"] else [scaled]
-
-
-def _encoded_category(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
-    """Returns one input per known category, and one for all others."""
-    text = _cell_text(row[column["name"]])
-    chosen = [text is not None and _to_level(text) == _to_level(level) for level in column["levels"]]
-    return [*map(float, chosen), float(not any(chosen))]
+def _to_days(text: str, dates: str) -> float:
+    moment = datetime.fromisoformat(text) if dates == "ISO8601" else datetime.strptime(text, dates)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return (moment - datetime.fromtimestamp(0, timezone.utc)) / timedelta(days=1)
 
 
 def _cell_text(value: Any) -> str | None:
@@ -140,8 +157,9 @@ def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
     elif task["kind"] == "multiclass":
         outputs = torch.softmax(outputs, 1)
     elif task["kind"] == "regression" and task["scale"]:
-        mean, deviation = task["scale"]
+        mean, deviation, *limits = task["scale"]
         outputs = outputs * deviation + mean
+        outputs = outputs.clamp(*limits) if limits else outputs
     return outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, did_you_mean, raise_problems
 from tagalong.files import report_damage, unpack_arrays
-from tagalong.learn import Columns, Task, read_columns
+from tagalong.learn import Task, read_columns, typing_errors
 from tagalong.tabular import TableError
 
 from .external_targets import KINDS, PARTS, ExternalTargets, Parts, check_targets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPLIT_COLUMN = "split"
 CLASS_SEPARATOR = ":"  # between a task and a class in the name of a column
@@ -72,13 +76,13 @@ def _read_table(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, NDArray
     for part in PARTS:
         rows = splits == part
         found[part] = {
-            task: columns[names[0]][rows] if names == [task] else np.stack([columns[name][rows] for name in names], 1)
+            task: columns.loc[rows, names[0] if names == [task] else names].to_numpy()
             for task, names in by_task.items()
         }
     return found
 
 
-def _columns_by_task(path: Path, columns: Columns, tasks: Sequence[str]) -> dict[str, list[str]]:
+def _columns_by_task(path: Path, columns: pd.DataFrame, tasks: Sequence[str]) -> dict[str, list[str]]:
     """Returns the columns of each task that has any: its name, or one column for each class."""
     problems: list[InvalidInput] = []
     if SPLIT_COLUMN not in columns:
@@ -95,7 +99,7 @@ def _columns_by_task(path: Path, columns: Columns, tasks: Sequence[str]) -> dict
             problems.append(_unknown_column(path, name, tasks))
             continue
         if name != SPLIT_COLUMN and columns[name].dtype == object:
-            cells = columns.locate_text(name) or "text"
+            cells = typing_errors(columns[name]) or "text"
             problems.append(TableError(f"{path}, column {name!r}", "must contain numbers", cells))
     for task, names in by_task.items():
         classes = [f"{task}{CLASS_SEPARATOR}{number}" for number in range(len(names))]
