@@ -15,32 +15,24 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 
 from tagalong import Problem
 from tagalong.learn import Job, constant_scores, train
+from tagalong.learn.preparation import squash
 from tagalong.learn.table_networks import default_network
 
 ROWS, SPLITS = 6000, 2
 TEXTS = ("smiles", "title")
 
 
-def robust(train, values, spread):
-    """Divides by the distance of the quartiles, or the standard deviation where both are equal."""
+def smooth(train, values):
+    """As `Table` does: on the scale of the quartiles, clipped smoothly, and standardized."""
     low, middle, high = np.quantile(train, [0.25, 0.5, 0.75], axis=0)
-    scale = np.where(high > low, (high - low) / spread, train.std(axis=0))
-    return (values - middle) / np.where(scale > 0, scale, 1)
+    spread = np.where(high > low, (high - low) / 1.349, train.std(axis=0))
+    spread = np.where(spread > 0, spread, 1)
+    squashed, fitted = squash((values - middle) / spread), squash((train - middle) / spread)
+    return (squashed - fitted.mean(0)) / np.where(fitted.std(0) > 0, fitted.std(0), 1)
 
 
-def squash(scaled):
-    return scaled / np.hypot(1, scaled / 3)
-
-
-def squash_again(train, values):
-    squashed = squash(robust(train, values, 1.349))
-    again = squash(robust(train, train, 1.349))
-    return (squashed - again.mean(0)) / np.where(again.std(0) > 0, again.std(0), 1)
-
-
-def widely(train, values):
-    scaled = StandardScaler().fit(train).transform(values)
-    return scaled / np.hypot(1, scaled / 10)
+def standard(train, values):
+    return StandardScaler().fit(train).transform(values)
 
 
 def quantile(train, values):
@@ -48,13 +40,7 @@ def quantile(train, values):
     return QuantileTransformer(n_quantiles=points, output_distribution="normal").fit(train).transform(values)
 
 
-SCALINGS = {
-    "standard": lambda train, values: StandardScaler().fit(train).transform(values),
-    "smooth, quartiles 1 apart": lambda train, values: squash(robust(train, values, 1)),
-    "smooth, as wide as a normal distribution": lambda train, values: squash(robust(train, values, 1.349)),
-    "the same, standardized": squash_again,
-    "standard, clipped at 10": widely,
-}
+SCALINGS = {"standard": standard, "smooth": smooth, "quantile": quantile}
 
 
 def main(folder: Path) -> None:

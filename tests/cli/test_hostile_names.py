@@ -52,12 +52,12 @@ def test_a_run_its_predictions_and_its_report_show_no_control_characters(tagalon
     assert "?[31mred" in out
     printed = show(tagalong, "predict", RUN, FILE)
     header, *rows = csv.reader(io.StringIO(printed))
-    assert header == ["?[31mred", "be?ll", "rt?l", "c?31m"]
+    assert header == ["?[31mred", "be?ll", "rt?l", "c?31m", "outside"]
     show(tagalong, "predict", RUN, FILE, "--out", "an\x07swers.csv")
     with Path("an\x07swers.csv").open(newline="", encoding="utf-8") as file:
         kept, *saved = csv.reader(file)
-    assert (tuple(kept), saved) == (TASKS, rows)
-    assert tuple(json.loads(show(tagalong, "predict", RUN, FILE, "--json"))) == TASKS
+    assert (tuple(kept), saved) == ((*TASKS, "outside"), rows)
+    assert tuple(json.loads(show(tagalong, "predict", RUN, FILE, "--json"))) == (*TASKS, "outside")
     show(tagalong, "report", RUN)
 
 

@@ -48,7 +48,6 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "constant": (with_column("ill", [1] * ROWS), [], "'ill'"),
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill'"),
     "new class": (parts, ["--targets", "age,kind", "--split-column", "part"], "'w' in test"),
-    "text": (with_column("town", ["A", "B"] * (ROWS // 2)), [], "--categorical"),
     "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x'"),
     "one row": (first(1), [], "table.csv"),
     "no row": (first(0), [], "table.csv"),
@@ -107,7 +106,7 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
     lines = out.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
     assert "'copy'" in lines[first]
-    assert "'id'" in lines[first + 1]
+    assert any("left out" in line and "id" in line for line in lines[:first])
     assert out.count("'copy'") == 1
     assert "'copy'" not in err
     status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short, "--quiet")

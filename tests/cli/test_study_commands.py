@@ -93,8 +93,17 @@ def test_predictions_have_the_losses_and_the_spread_that_the_run_reports(tagalon
     document = json.loads(tagalong("predict", "out", "test.csv", "--json").out)
     assert document["age"] == pytest.approx(new.age.tolist())
     header, *rows = csv.reader(tagalong("predict", "out", "test.csv").out.splitlines())
-    assert header == ["age", "weight", "ill", "kind=blue", "kind=green", "kind=red"]
+    assert header == ["age", "weight", "ill", "kind=blue", "kind=green", "kind=red", "outside"]
     assert len(rows) == 60
+    assert {row[-1] for row in rows} == {"0"}
+    far = test.reset_index(drop=True)
+    far.loc[7, "p"] *= 1e6
+    far.to_csv("far.csv", index=False)
+    result = tagalong("predict", "out", "far.csv")
+    flagged = list(csv.reader(result.out.splitlines()))[1:]
+    assert [number for number, row in enumerate(flagged) if row != rows[number]] == [7]
+    assert flagged[7][-1] == "1"
+    assert "1 row with numbers far outside the range of the training rows, in p" in result.err
     study.best("mtl").save("out")
     assert "spread there is always 0" in tagalong("predict", "out", "test.csv", "--spread").err
 
@@ -123,7 +132,6 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         ("run missing.csv --targets a", "missing.csv"),
         ("run table.csv", "--targets"),
         ("run table.csv --targets age,height --ignore id,town", "'height'"),
-        ("run table.csv --targets age,ill", "--ignore"),
         (f"{TABLE} --methods tagg", "'tag'"),
         (f"{TABLE} --methods ,", "--methods"),
         (f"{TABLE} --budgets 1001", "--budgets"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import torch
@@ -473,7 +474,8 @@ class Table:
         """Returns a JSON document that `read_preparation` can read, with arrays and models in the format of skops."""
         import skops.io
 
-        models = base64.b64encode(skops.io.dumps({"encoder": self.encoder, "ranges": dict(self.ranges)}))
+        parts = {"encoder": self.encoder, "ranges": dict(self.ranges)}
+        models = base64.b64encode(skops.io.dumps(parts, compression=ZIP_DEFLATED))
         return {
             "kind": "table",
             "numbers": list(self.numbers),

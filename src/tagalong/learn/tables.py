@@ -92,7 +92,8 @@ def fields_from_table(
     uses = tuples | {argument: () if column is None else (column,) for argument, column in singles.items()}
     uses["targets"] = task_names(tuples["targets"])
     problems = task_name_problems(uses["targets"], "targets") + _role_problems(columns, uses)
-    task_targets = _read_labels(columns, tuples["targets"], kinds or {}, errors or {}, problems)
+    label_problems: list[InvalidInput] = []
+    task_targets = _read_labels(columns, tuples["targets"], kinds or {}, errors or {}, label_problems)
     groups = None
     if group_column in columns:
         groups = collect(problems, group_labels, columns[group_column], "`group_column`")
@@ -101,8 +102,11 @@ def fields_from_table(
     elif split is None:
         split = default_fractions(len(columns))
     if split is not None and are_fractions(split):
-        # This is raised alone, since with too few rows every task would report the same problem again.
-        check_fractions(split, len(columns), groups, (columns.attrs["place"], "`group_column`"))
+        before, place = len(problems), columns.attrs["place"]
+        collect(problems, check_fractions, split, len(columns), groups, (place, "`group_column`"))
+        if len(problems) > before:  # with too few rows, every task would report the same problem again
+            label_problems = []
+    problems += label_problems
 
     # Read the inputs, from an array in another file or from the columns.
     if features_file is not None:
