@@ -30,7 +30,7 @@ COMMANDS = {
     "verdict plan.csv --json": ("plan.csv",),
     "verdict run --json": ("run/results.json",),
     "report run": ("run/results.json", "run/groupings.json"),
-    "predict run table.csv": ("table.csv", "run/networks/networks.json", "run/networks/network-1.pt"),
+    "predict run table.csv": ("table.csv", "run/networks/networks.json", "run/networks/*.safetensors"),
     "predict arrays rows.npy": ("rows.npy",),
     ARRAY_RUN: ("rows.npy",),
     RUN: ("table.csv", "run/run.sqlite", "run/settings.json"),

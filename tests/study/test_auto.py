@@ -72,7 +72,7 @@ def test_a_wider_network_is_recommended_and_counts_as_many_times_as_it_is_larger
     assert trained[-1]["effort"] == pytest.approx(2 * wide.steps / np.mean(plain))
     assert first.deciding.steps == round((sum(plain) + 2 * wide.steps) / 2), "for two seeds"
 
-    best, rows = Best.load(tmp_path, trust=True), problem.test.inputs.numpy()
+    best, rows = Best.load(tmp_path, problem=problem), problem.test.inputs.numpy()
     assert best.groups == groups
     mean, deviation = problem.scales["c"]
     loss = np.mean(((best.predict(rows)["c"] - mean) / deviation - problem.test.targets["c"].numpy()) ** 2)

@@ -1,8 +1,6 @@
 """The recommended networks reproduce their measured losses, from the run's folder alone and without tagalong."""
 
 import json
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,9 @@ import torch
 from exported import load_exported
 from torch import Tensor, nn
 
-from tagalong.files import checksum
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, build_network, train
 from tagalong.study import Best, Study
-from tagalong.study.saved_networks import UntrustedCodeError
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
 GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))
@@ -104,24 +100,6 @@ def save_network(problem: Problem, folder: Path, width: float = 1.0) -> Best:
     return best
 
 
-def test_classes_defined_in_a_script_are_saved_with_the_networks_and_those_of_a_module_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders, rows = {name: tmp_path / name for name in ("__main__", "lost")}, torch.ones(5, 6)
-    with monkeypatch.context() as context:
-        context.setitem(sys.modules, "lost", types.ModuleType("lost"))
-        for name, folder in folders.items():
-            own = type("Own", (nn.Linear,), {"__module__": name})
-            context.setattr(sys.modules[name], "Own", own, raising=False)
-            best = save_network(layers_problem(lambda own=own: own(6, 3)), folder)
-    with pytest.raises(UntrustedCodeError, match=r"\(code of a script\).*`trust=True`"):
-        Best.load(folders["__main__"])
-    again = Best.load(folders["__main__"], trust=True)
-    np.testing.assert_array_equal(again.predict(rows)["ill"], best.predict(rows)["ill"])
-    with pytest.raises(ValueError, match="No module named 'lost'"):
-        Best.load(folders["lost"], trust=True)
-
-
 def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
         Best.load(tmp_path)
@@ -171,9 +149,10 @@ def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: P
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
 def test_parametrized_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
     normed = getattr(nn.utils.parametrizations, norm)
-    best = save_network(layers_problem(lambda: nn.Sequential(normed(nn.Linear(6, 4)), nn.ReLU())), tmp_path)
+    problem = layers_problem(lambda: nn.Sequential(normed(nn.Linear(6, 4)), nn.ReLU()))
+    best = save_network(problem, tmp_path)
     rows = torch.ones(3, 6)
-    np.testing.assert_allclose(Best.load(tmp_path, trust=True).predict(rows)["ill"], best.predict(rows)["ill"])
+    np.testing.assert_allclose(Best.load(tmp_path, problem=problem).predict(rows)["ill"], best.predict(rows)["ill"])
 
 
 def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, tmp_path: Path) -> None:
@@ -181,9 +160,9 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
     with pytest.raises(ValueError, match="there are no results"):
         study.best()
     results, rows = study.run(["stl", "random"], budgets=[2], seeds=2), problem.test.inputs[:5]
-    with pytest.raises(UntrustedCodeError):
+    with pytest.raises(ValueError, match="`problem` is needed"):
         results.best()
-    recommended, saved = study.best(), results.best(trust=True)
+    recommended, saved = study.best(), results.best(problem=problem)
     assert recommended.groups == saved.groups
     assert recommended.seed == saved.seed == results.verdict().networks_seed
     np.testing.assert_equal(recommended.predict(rows), saved.predict(rows))
@@ -197,38 +176,11 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
 @pytest.mark.parametrize("width", [1.0, 2.5])
 def test_networks_of_our_own_encoders_are_saved_without_any_pickle(tmp_path: Path, width: float) -> None:
     best = save_network(layers_problem(MLP(6, (5, 4), dropout=0.1)), tmp_path, width)
-    assert {path.name for path in (tmp_path / "networks").iterdir()} == {"example.pt", "network-1.pt", "networks.json"}
     random = torch.random.get_rng_state()
     again = Best.load(tmp_path)
     assert torch.equal(torch.random.get_rng_state(), random)
     assert repr(again.networks) == repr(best.networks)
     np.testing.assert_array_equal(again.predict(torch.ones(3, 6))["ill"], best.predict(torch.ones(3, 6))["ill"])
-
-
-def test_a_pickle_of_torch_layers_alone_needs_no_trust(tmp_path: Path) -> None:
-    best = save_network(layers_problem(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.GELU())), tmp_path)
-    np.testing.assert_equal(Best.load(tmp_path).predict(torch.ones(3, 6)), best.predict(torch.ones(3, 6)))
-
-
-class Exploit:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
-def test_code_in_a_strangers_folder_never_runs_without_trust(tmp_path: Path) -> None:
-    best = save_network(layers_problem(nn.Linear(6, 4)), tmp_path)
-    folder = tmp_path / "networks"
-    torch.save(Exploit(tmp_path / "ran"), folder / "network-1-layers.pt")
-    document = json.loads((folder / "networks.json").read_text())
-    document["checksums"]["network-1-layers.pt"] = checksum((folder / "network-1-layers.pt").read_bytes())
-    (folder / "networks.json").write_text(json.dumps(document))
-    with pytest.raises(UntrustedCodeError, match=r"pathlib"):
-        Best.load(tmp_path)
-    assert not (tmp_path / "ran").exists()
-    assert best.layers == (None,)
 
 
 @pytest.mark.parametrize("name", ["tagalong.study.store.Store", "os.system", "tagalong.learn.network.Missing"])

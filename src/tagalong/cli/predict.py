@@ -45,12 +45,6 @@ SpreadOption = Annotated[
         text="Add columns with the standard deviation over the networks that serve a task.",
     ),
 ]
-TrustOption = Annotated[
-    bool,
-    options.make_option(
-        options.OUTPUT, "--trust", text="Execute code from the folder of the run if its networks need it."
-    ),
-]
 
 
 def predict(
@@ -58,7 +52,6 @@ def predict(
     new: New,
     out: CsvOption = None,
     spread: SpreadOption = False,
-    trust: TrustOption = False,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -67,8 +60,7 @@ def predict(
     Predictions are class probabilities for classification and numbers in the original units for regression. The column
     `outside` counts the inputs of a row that are far outside the range of the training rows.
 
-    Runs of tables and built-in problems contain no code. A run with a custom encoder or head may need to execute code
-    from its folder, which is refused unless you pass --trust.
+    A run with an encoder or head of your own predicts in Python, with `Best.load(run, problem=problem)`.
 
     On standard output, control characters in names are replaced with question marks; `--out` and `--json` keep them.
 
@@ -79,7 +71,7 @@ def predict(
     from tagalong.study import Best
 
     with name_arguments(out=str(run), rows=str(new)):
-        best = Best.load(run, trust=trust)
+        best = Best.load(run)
         check_exists(new, "a table with the features, or an npy or npz file")
         rows = _load_rows(new)
         columns = _prediction_columns(best, best.predict(rows))

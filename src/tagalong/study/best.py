@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +16,7 @@ from torch import Tensor
 
 from tagalong.documents import build
 from tagalong.errors import InvalidInput
-from tagalong.files import open_atomic, report_damage, temporary_path, write_atomic, write_document
+from tagalong.files import checksum, open_atomic, report_damage, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import (
     AVERAGES_BY_KIND,
@@ -32,20 +29,22 @@ from tagalong.learn import (
     feature_count,
     outputs_on,
     read_preparation,
+    rebuild_network,
 )
 
 from .candidates import picked_record, without_tasks
 from .documents import NETWORKS_FOLDER, NETWORKS_NAME, TRAIN_AGAIN, NetworksFile, NetworksFileError
+from .export_loader import to_prediction
 from .members import member_seed, serving_network
 from .records import Label, Record, averaged_tasks, check_served
 from .runner import Runner
-from .saved_networks import load_network, load_tensors, save_layers, save_tensors
+from .store import pack_tensors, unpack_tensors
 
 if TYPE_CHECKING:
     from .results import Results
 
-EXAMPLE = "example.pt"
 LOADER_SCRIPT = "load.py"
+EXAMPLE = "example"  # the name of the rows of inputs among the weights
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,7 @@ class ServedTask:
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
         """Converts a head's outputs to probabilities (of label 1 or of every class) or to the original units."""
-        if self.kind == "binary":
-            outputs = torch.sigmoid(outputs)
-        elif self.kind == "multiclass":
-            outputs = torch.softmax(outputs, 1)
-        elif self.kind == "regression" and self.scale is not None:
-            outputs = clip_outputs(outputs, self.scale) * self.scale[1] + self.scale[0]
-        flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
-        return flat.cpu().numpy()
+        return to_prediction(asdict(self), outputs).cpu().numpy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +93,8 @@ class Best:
         seed: the seed of the networks. Copies are trained with seeds derived from it.
         table: the object that converts raw rows to inputs, or None if the rows are already inputs.
         example: a few rows of inputs, used to determine the input shape.
-        layers: a description of each network's layers. The description is None for networks with user code, which are
-            saved as pickles.
+        layers: a description of each network's layers, or None for networks with layers of your own.
+        widths: the width of each network.
     """
 
     groups: tuple[Group, ...]
@@ -112,6 +104,7 @@ class Best:
     table: Any
     example: Tensor
     layers: tuple[Mapping[str, Any] | None, ...]
+    widths: tuple[float, ...]
 
     def __repr__(self) -> str:
         return f"Best({', '.join(f'<{group}>' for group in self.groups)}, seed={self.seed})"
@@ -139,8 +132,16 @@ class Best:
             describe_network(own, network, feature_count(network.encoder, example), width)
             for own, network, width in zip(problems, networks, used_widths, strict=True)
         ]
+        tasks = _served_tasks(problem)
         return Best(
-            tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu(), tuple(layers)
+            tuple(groups),
+            tuple(networks),
+            tasks,
+            seed,
+            problem.table,
+            example.cpu(),
+            tuple(layers),
+            tuple(used_widths),
         )
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
@@ -204,54 +205,53 @@ class Best:
         return {task.name: task.averaging for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
-        """Writes the networks to `networks/` in the run's folder.
+        """Writes the networks to `networks/` in the run's folder: their weights, and all else as JSON.
 
         Prediction requires no other files.
         """
-        # Write to a temporary folder first, so that the previous networks survive if the process is killed.
         folder = Path(out) / NETWORKS_FOLDER
-        draft = temporary_path(folder)
-        draft.mkdir(parents=True)
-        try:
-            checksums = {EXAMPLE: save_tensors(self.example, draft / EXAMPLE)}
-            for number, (network, layers) in enumerate(zip(self.networks, self.layers, strict=True)):
-                weights_file, layers_file = _weights_file(number), _layers_file(number)
-                checksums[weights_file] = save_tensors(network.state_dict(), draft / weights_file)
-                if layers is None:
-                    checksums[layers_file] = save_layers(network, draft / layers_file)
-            NetworksFile.write(draft / NETWORKS_NAME, _to_document(self) | {"checksums": checksums})
-            _replace_folder(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        tensors = {EXAMPLE: self.example}
+        for number, network in enumerate(self.networks):
+            tensors |= {f"{number}.{name}": tensor for name, tensor in network.state_dict().items()}
+        content = pack_tensors(tensors)
+        # A name of its own, so that earlier weights stay until the document names the new ones.
+        weights = f"weights-{checksum(content)[:16]}.safetensors"
+        write_atomic(folder / weights, content)
+        entries = [{"layers": layers, "width": width} for layers, width in zip(self.layers, self.widths, strict=True)]
+        NetworksFile.write(folder / NETWORKS_NAME, _to_document(self) | {"weights": weights, "networks": entries})
+        for other in folder.glob("weights-*.safetensors"):
+            if other.name != weights:
+                other.unlink(missing_ok=True)
         return folder
 
     @staticmethod
-    def load(out: str | Path, *, trust: bool = False) -> Best:
-        """Loads networks written by `save`.
-
-        Networks for tables and built-in problems are rebuilt from JSON and weights. Custom encoders and heads are
-        pickled; unless they consist only of torch.nn and tagalong layers, unpickling them runs code from the folder.
+    def load(out: str | Path, *, problem: Problem | None = None) -> Best:
+        """Loads networks written by `save`. The files contain no code.
 
         Args:
             out: the folder of a run or its subfolder `networks/`.
-            trust: whether to run code from the folder if necessary. Set it to True only for folders that you trust.
+            problem: the problem that the networks were trained on. It is needed only if their encoder or heads are your
+                own, to build them again.
 
         Raises:
-            UntrustedCodeError: If code from the folder is needed and `trust` is False.
-            NetworksFileError: If the folder contains no networks, or they are damaged.
+            NetworksFileError: If the folder contains no networks, they are damaged, or the problem is needed.
         """
         folder = Path(out, NETWORKS_FOLDER) if Path(out, NETWORKS_FOLDER).is_dir() else Path(out)
-        if not (folder.is_dir() and (folder / NETWORKS_NAME).exists()):
-            raise NetworksFileError(
-                "out", "must be the folder of a finished run", f"no {NETWORKS_FOLDER}/{NETWORKS_NAME} in {out}"
-            )
-        try:
-            with report_damage(folder / NETWORKS_NAME, NetworksFileError, TRAIN_AGAIN):
-                return _read_networks(NetworksFile.read(folder / NETWORKS_NAME), folder, trust)
-        except ImportError as error:
-            expected = f"{folder} requires code that cannot be imported here ({error})"
-            hint = "start Python where it can be imported, or run the study again"
-            raise NetworksFileError("", expected, hint=hint) from error
+        file = folder / NETWORKS_NAME
+        if not file.exists():
+            expected = "must be the folder of a finished run"
+            raise NetworksFileError("out", expected, f"no {NETWORKS_FOLDER}/{NETWORKS_NAME} in {out}")
+        document = NetworksFile.read(file)
+        if problem is None and any(entry.layers is None for entry in document.networks):
+            expected = "is needed to build encoders or heads of your own"
+            raise NetworksFileError("problem", expected, hint="pass the problem of the study")
+        with report_damage(folder / document.weights, NetworksFileError, TRAIN_AGAIN):
+            content = (folder / document.weights).read_bytes()
+            if checksum(content)[:16] not in document.weights:
+                raise ValueError("its checksum does not match")
+            tensors = unpack_tensors(content)
+        with report_damage(file, NetworksFileError, TRAIN_AGAIN):
+            return _read_networks(document, tensors, problem)
 
     def export(self, folder: str | Path) -> list[str]:
         """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
@@ -269,13 +269,15 @@ class Best:
         programs: list[str | None] = []
         notes = []
         for number, network in enumerate(self.networks):
-            save_tensors(network.state_dict(), target / _weights_file(number))
+            with open_atomic(target / _weights_file(number)) as weights:
+                torch.save(network.state_dict(), weights)
             name = f"network-{number + 1}.pt2"
             problem = _export_program(network, self.example, target / name)
             programs.append(None if problem else name)
             if problem:
                 notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
-        document = _to_document(self) | {"programmes": programs, "notes": notes}
+        weights_files = [_weights_file(number) for number in range(len(self.networks))]
+        document = _to_document(self) | {"weights": weights_files, "programmes": programs, "notes": notes}
         write_document(target / NETWORKS_NAME, "tagalong-export", NetworksFile.format_version, document)
         write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
@@ -320,35 +322,29 @@ def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
     )
 
 
-def _replace_folder(new_folder: Path, folder: Path) -> None:
-    """Replaces `folder` with `new_folder`.
-
-    If multiple processes replace the folder at the same time, the last one wins.
-    """
-    before = temporary_path(folder)
-    while True:
-        with suppress(FileNotFoundError):
-            folder.rename(before)
-        try:
-            new_folder.rename(folder)
-            return
-        except OSError as error:  # another process created the folder in the meantime
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        finally:
-            shutil.rmtree(before, ignore_errors=True)
-
-
-def _read_networks(file: NetworksFile, folder: Path, trust: bool) -> Best:
+def _read_networks(file: NetworksFile, tensors: Mapping[str, Tensor], problem: Problem | None) -> Best:
     tasks = build(tuple[ServedTask, ...], file.tasks, "tasks")
+    networks = []
+    for number, (entry, group) in enumerate(zip(file.networks, file.groups, strict=True)):
+        if entry.layers is not None:
+            network = rebuild_network(entry.layers)
+        else:
+            assert problem is not None
+            own = problem.with_network(group.network)
+            network = serving_network(own, group, None, member_seed(file.seed, group.copy), entry.width)
+        prefix = f"{number}."
+        state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        network.load_state_dict(state, assign=True)
+        networks.append(network.eval())
     best = Best(
         groups=file.groups,
-        networks=tuple(load_network(folder, entry, file.checksums, trust) for entry in file.networks),
+        networks=tuple(networks),
         tasks=tasks,
         seed=file.seed,
         table=None if file.table is None else read_preparation(file.table),
-        example=load_tensors(folder / EXAMPLE, file.checksums[EXAMPLE]),
-        layers=tuple(None if isinstance(entry.layers, str) else entry.layers for entry in file.networks),
+        example=tensors[EXAMPLE],
+        layers=tuple(entry.layers for entry in file.networks),
+        widths=tuple(entry.width for entry in file.networks),
     )
     if [sorted(group.serves) for group in best.groups] != [sorted(network.tasks) for network in best.networks]:
         raise ValueError("groups must have one entry per network, which serves the tasks of that network's outputs")
@@ -377,21 +373,12 @@ def _to_document(best: Best) -> dict[str, Any]:
         "tasks": [task.to_document() for task in best.tasks],
         "groups": [group.to_document(cost=False) for group in best.groups],
         "outputs": [list(network.tasks) for network in best.networks],
-        "weights": [_weights_file(number) for number in range(len(best.networks))],
-        "networks": [
-            {"weights": _weights_file(number), "layers": _layers_file(number) if layers is None else layers}
-            for number, layers in enumerate(best.layers)
-        ],
         "table": None if best.table is None else best.table.to_document(),
     }
 
 
 def _weights_file(index: int) -> str:
     return f"network-{index + 1}.pt"
-
-
-def _layers_file(index: int) -> str:
-    return f"network-{index + 1}-layers.pt"
 
 
 def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:

@@ -1,11 +1,11 @@
-"""Lets methods choose networks, trains the chosen networks, measures their latency, and records the results."""
+"""Lets methods choose networks, trains the chosen networks, measures their latency, and compares the results."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,98 @@ from tagalong.affinity import CAUTION
 from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job, Trained
+from tagalong.learn import Diverged, Trained, constant_scores
 from tagalong.score import Score
 
+from .candidates import comparable_records
 from .documents import GroupingsFile
-from .external_backend import PREDICTIONS_HINT
-from .learning import Learning
+from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
 from .methods import Choice, Combined, Decision, Method, no_average
-from .records import TOGETHER, Cost, Label, Record, averaged_tasks, network_key
+from .records import TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks, by_label, check_served
+from .results import Results
 from .runner import Runner
 from .search_log import format_effort
 from .study_request import Options, StudyRequest, check_request, usable_budgets
+from .uncertainty import comparison_noise
 from .verdict import decide
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
+
+
+def compare(
+    runner: Runner, request: StudyRequest, settings: Mapping[str, Any] | None = None, out: Path | None = None
+) -> Results:
+    """Lets all methods decide, trains their networks, and compares them.
+
+    Args:
+        runner: the runner that trains the networks or looks them up.
+        request: what to compare.
+        settings: the settings of the results.
+        out: the folder of the run, to which the decisions are written, or None.
+
+    Raises:
+        Diverged: If the network for all tasks diverges for every seed.
+        Pending: If networks that are trained elsewhere have no results yet.
+    """
+    for method in request.methods:
+        method.begin(runner, request.seeds)
+    # The networks for all tasks come first, since every cost is relative to theirs.
+    seeds = runner.converged_seeds(request.seeds)
+    lost = [seed for seed in request.seeds if seed not in seeds]
+    decisions = decide_all(runner, replace(request, seeds=seeds))
+    if out is not None:
+        write_decisions(out, decisions)
+    records = train_choices(runner, decisions, seeds)
+
+    learning = Learning(_constant_p_values(runner, records))
+    fresh, lost_fresh = confirm_candidate(
+        runner, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
+    )
+    records += fresh
+    runner.store.keep(key for record in records for key in record.networks)
+    learning = replace(learning, late=_count_late_networks(runner, records))
+    noise = comparison_noise(
+        records, runner.row_losses, runner.problem.test.groups, request.confirming, learning.unlearnt
+    )
+    notes = {"notes": [*request.notes, *effort_notes(decisions)], "spent": asdict(runner.store.spent())}
+    about = {**(settings or {}), **explain_decisions(decisions), **notes}
+    if lost or lost_fresh:
+        about["diverged_seeds"] = lost + lost_fresh
+    info = ProblemInfo.of(runner.problem)
+    return Results(records, problem=info, noise=noise, settings=about, out=out, learning=learning)
+
+
+def _constant_p_values(runner: Runner, records: Sequence[Record]) -> dict[str, float]:
+    """Compares the networks that may be recommended with constants, on the validation rows.
+
+    The constants are the best ones for these very rows. A network that merely predicts a better constant than the mean
+    of the training labels has not learned anything from its inputs.
+    """
+    if not len(runner.problem.val):  # only the losses of networks are known
+        return {}
+    constants = constant_scores(runner.problem, "val", fit_on="val")
+    rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
+    groupings = []
+    for compared in comparable_records(records):
+        losses = [runner.row_losses(record, "val") for record in compared]
+        groupings.append([by_task for by_task in losses if by_task is not None])
+    return constant_p_values(groupings, rows, runner.problem.val.groups)
+
+
+def _count_late_networks(runner: Runner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
+    """Counts the networks that were best in one of their last epochs, as far as their best epoch is known."""
+    recipe = runner.problem.recipe
+    if recipe.keep == "last" or not runner.trains:
+        return {}
+    results = runner.store.results({key for record in records for key in record.networks})
+    counts = {}
+    for label, same in by_label(records).items():
+        best_epochs = [results[key].best_epoch for key in {key for record in same for key in record.networks}]
+        late = sum(epoch >= max(0, recipe.epochs - LAST_EPOCHS) for epoch in best_epochs)
+        if best_epochs:
+            counts[label] = LateNetworks(late, len(best_epochs))
+    return counts
 
 
 def compare_methods(
@@ -82,47 +159,96 @@ def train_choices(runner: Runner, decisions: Decisions, seeds: Sequence[int]) ->
 
     Returns their records.
     """
-    chosen = [
-        (method, decision, budget, seed, choice)
-        for method, decision in decisions.values()
-        for (budget, seed), choice in decision.choices.items()
-        if seed in seeds
-    ]
-    for method, *_, choice in chosen:
-        check_averages(runner, method.name, choice)
-    widths = {method.name: _network_width(method, runner) for method, *_ in chosen}
-    jobs = [runner.group_job(g, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
-    jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks, job.network or ""))
-    runner.networks(jobs, "the groups", diverged=True)
+    chosen = []
+    for method, decision in decisions.values():
+        width = method.width(runner.problem) if runner.trains else 1.0
+        for (budget, seed), choice in decision.choices.items():
+            if seed in seeds:
+                check_averages(runner, method.name, choice)
+                jobs = [runner.group_job(group, seed, method.rule, width) for group in choice.groups]
+                deciding = decision.deciding.get(seed, Cost())
+                chosen.append((Record(method.name, budget, seed, (), {}, {}, deciding), choice, jobs, method.honest))
+    together = [job for *_, jobs, _ in chosen for job in jobs]
+    together.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks, job.network or ""))
+    results = runner.networks(together, "the groups", diverged=True)
     return [
-        _make_record(runner, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
-        for method, decision, budget, seed, choice in chosen
+        replace(_fill_record(runner, record, choice, [results[job] for job in jobs]), honest=honest)
+        for record, choice, jobs, honest in chosen
     ]
 
 
-def _make_record(
-    runner: Runner, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost
-) -> Record:
-    width = _network_width(method, runner)
-    jobs = [runner.group_job(group, seed, method.rule, width) for group in choice.groups]
-    found = runner.networks(jobs, diverged=True)
-    rows = [found[job] for job in jobs]
-    shares = choice.shares or (1.0,) * len(rows)
-    is_single_grouping = choice.shares is None
-    return Record(
-        method.name,
-        budget,
-        seed,
-        groups=choice.groups if is_single_grouping else (),
-        val=_expected_scores(runner, choice, rows, shares, "val"),
-        test=_expected_scores(runner, choice, rows, shares, "test"),
-        deciding=deciding,
-        training=_expected_cost(rows, shares, [runner.step_cost(job.network) for job in jobs]),
-        parameters=_expected_parameters(rows, shares),
-        latency=_total_latency(runner, choice.groups, jobs) if is_single_grouping else None,
-        networks=tuple(row.key for row in rows if row.key) if is_single_grouping else (),
-        honest=method.honest,
+def _fill_record(runner: Runner, record: Record, choice: Choice, networks: Sequence[Trained]) -> Record:
+    """Returns the record with the scores and costs of a choice.
+
+    If the groups are drawn at random, these are expected scores and costs.
+    """
+    weighted = list(zip(choice.shares or (1.0,) * len(networks), networks, strict=True))
+    parameters = 0  # unknown
+    if all(trained.parameters for trained in networks):
+        parameters = round(sum(share * trained.parameters for share, trained in weighted))
+    training = Cost(
+        round(sum(share for share, _ in weighted)),
+        round(sum(share * runner.step_cost(one.job.network) * one.steps for share, one in weighted)),
+        sum(share * one.seconds for share, one in weighted),
     )
+    record = replace(
+        record,
+        val=_expected_scores(runner, choice, weighted, "val"),
+        test=_expected_scores(runner, choice, weighted, "test"),
+        training=training,
+        parameters=parameters,
+    )
+    if choice.shares is not None:
+        return record
+    keys = tuple(trained.key for trained in networks if trained.key)
+    return replace(record, groups=choice.groups, latency=_total_latency(runner, choice.groups, networks), networks=keys)
+
+
+def _expected_scores(
+    runner: Runner, choice: Choice, networks: Sequence[tuple[float, Trained]], part: str
+) -> dict[str, Score]:
+    """Returns each task's score in the networks that serve it, or NaN if no groups were chosen.
+
+    The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
+
+    Args:
+        runner: the runner that trained the networks.
+        choice: the choice.
+        networks: the share and result of each network.
+        part: "val" or "test".
+    """
+    if choice.scores is not None:
+        return {task: choice.scores[part][task] for task in runner.tasks}
+    scores = {}
+    if choice.shares is None and averaged_tasks(choice.groups):
+        scores = runner.average_scores(choice.groups, [trained.key for _, trained in networks], part)
+    for task in runner.tasks:
+        if task in scores:
+            continue
+        served = []
+        for group, (share, trained) in zip(choice.groups, networks, strict=True):
+            if task in group.serves:
+                served.append((share, getattr(trained, part)[task]))
+        if not served:
+            scores[task] = Score(math.nan, math.nan)
+        elif len(served) == 1 and served[0][0] == 1:
+            scores[task] = served[0][1]
+        else:
+            loss, error = (sum(share * getattr(score, name) for share, score in served) for name in ("loss", "error"))
+            scores[task] = Score(loss, error)
+    return {task: replace(scores[task], rows=None) for task in runner.tasks}
+
+
+def _total_latency(runner: Runner, groups: Sequence[Group], networks: Sequence[Trained]) -> float | None:
+    """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
+    total = 0.0
+    for group, trained in zip(groups, networks, strict=True):
+        if group.serves:
+            seconds = runner.latency(group.serves, trained.job.width, trained.job.network)
+            if seconds is None:
+                return None
+            total += seconds
+    return total or None
 
 
 def check_averages(runner: Runner, method: str, choice: Choice) -> None:
@@ -134,79 +260,13 @@ def check_averages(runner: Runner, method: str, choice: Choice) -> None:
     tasks = {name: runner.task(name) for name in sorted(averaged)}
     if any(task is None for task in tasks.values()):
         expected = "must serve each task by one network if only the losses of networks are known"
-        raise InvalidInput(place, expected, hint=PREDICTIONS_HINT)
+        raise InvalidInput(place, expected, hint="pass `targets` to ExternalStudy and predictions to tell()")
     if unknown := [name for name, task in tasks.items() if task is not None and task.averaging is None]:
         raise no_average(place, unknown)
-    served = [(task, network_key(group)) for group in choice.groups for task in group.serves]
-    if len(set(served)) < len(served):
-        raise InvalidInput(place, "must serve a task by different networks", hint="number the copies: `Group.copy`")
-
-
-def _expected_scores(
-    runner: Runner, choice: Choice, results: Sequence[Trained], probabilities: Sequence[float], split: str
-) -> dict[str, Score]:
-    """Returns each task's score in the networks that serve it, or NaN if no groups were chosen.
-
-    The answers of several networks are averaged. If the groups are drawn at random, expected scores are returned.
-    """
-    if choice.scores is not None:
-        return {task: choice.scores[split][task] for task in runner.tasks}
-    scores = {}
-    if choice.shares is None and averaged_tasks(choice.groups):
-        scores = runner.average_scores(choice.groups, [row.key for row in results], split)
-        scores = {task: replace(score, rows=None) for task, score in scores.items()}
-    for task in runner.tasks:
-        if task in scores:
-            continue
-        served = [
-            (share, getattr(row, split)[task])
-            for group, row, share in zip(choice.groups, results, probabilities, strict=True)
-            if task in group.serves
-        ]
-        scores[task] = _expected_score(served)
-    return {task: scores[task] for task in runner.tasks}
-
-
-def _expected_score(weighted_scores: Sequence[tuple[float, Score]]) -> Score:
-    if not weighted_scores:
-        return Score(math.nan, math.nan)
-    if len(weighted_scores) == 1 and weighted_scores[0][0] == 1:
-        return replace(weighted_scores[0][1], rows=None)
-    return Score(
-        sum(share * score.loss for share, score in weighted_scores),
-        sum(share * score.error for share, score in weighted_scores),
-    )
-
-
-def _network_width(method: Method, runner: Runner) -> float:
-    return method.width(runner.problem) if runner.trains else 1.0
-
-
-def _expected_parameters(results: Sequence[Trained], probabilities: Sequence[float]) -> int:
-    """Returns the expected total number of parameters, or 0 if it is unknown for any network."""
-    if not all(row.parameters for row in results):
-        return 0
-    return round(sum(share * row.parameters for share, row in zip(probabilities, results, strict=True)))
-
-
-def _total_latency(runner: Runner, groups: Sequence[Group], jobs: Sequence[Job]) -> float | None:
-    """Returns the inference time per row, in seconds, of all networks together, or None if unknown."""
-    seconds = [
-        runner.latency(group.serves, job.width, job.network)
-        for group, job in zip(groups, jobs, strict=True)
-        if group.serves
-    ]
-    known = [one for one in seconds if one is not None]
-    return sum(known) if known and len(known) == len(seconds) else None
-
-
-def _expected_cost(results: Sequence[Trained], probabilities: Sequence[float], step_costs: Sequence[float]) -> Cost:
-    weighted = list(zip(probabilities, results, step_costs, strict=True))
-    return Cost(
-        round(sum(probabilities)),
-        round(sum(share * cost * row.steps for share, row, cost in weighted)),
-        sum(share * row.seconds for share, row, _ in weighted),
-    )
+    try:
+        check_served(choice.groups, runner.tasks)
+    except ValueError as error:
+        raise InvalidInput(place, str(error), hint="number the copies: `Group.copy`") from None
 
 
 def confirm_candidate(

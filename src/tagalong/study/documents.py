@@ -93,19 +93,19 @@ class ResultsFile(Document):
 
 
 class NetworksFile(Document):
-    """`networks/networks.json`: the trained networks that a run recommends; their weights are in files beside it."""
+    """`networks/networks.json`: the trained networks that a run recommends; their weights are in a file beside it."""
 
-    class Files(BaseModel):
-        weights: FileName
-        layers: FileName | dict[str, Any]
+    class Entry(BaseModel):
+        layers: dict[str, Any] | None
+        width: float
 
     kind = "tagalong-networks"
-    format_version = 3
+    format_version = 4
     error = NetworksFileError
     hint = TRAIN_AGAIN
     seed: Count
     tasks: Annotated[list[Any], Field(min_length=1)]
     groups: tuple[Group, ...]
-    networks: list[Files]
+    weights: FileName
+    networks: list[Entry]
     table: dict[str, Any] | None
-    checksums: dict[str, str]

@@ -26,19 +26,20 @@ def member_seed(seed: int, copy: int) -> int:
 
 
 def serving_network(
-    problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float = 1.0
+    problem: Problem, group: Group, state: Mapping[str, Tensor] | None, seed: int, width: float = 1.0
 ) -> Network:
     """Rebuilds a trained network, in evaluation mode, with heads only for the tasks that it serves.
 
     Args:
         problem: the problem that the network was trained on, with the network's kind (see `Problem.with_network`).
         group: the tasks that the network is trained on and serves.
-        state: the weights of the whole network.
+        state: the weights of the whole network, or None to keep its initial weights.
         seed: the seed with which the network was trained.
         width: the width of the network.
     """
     whole = build_network(problem, group.trains, seed, width)
-    whole.load_state_dict(state)
+    if state is not None:
+        whole.load_state_dict(state)
     heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
     return _without_parametrizations(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
 

@@ -33,6 +33,8 @@ from .uncertainty import RowNoise
 from .verdict import AT_LEAST, Verdict, decide
 
 if TYPE_CHECKING:
+    from tagalong.learn import Problem
+
     from .best import Best
 
 FILE = "results.json"
@@ -163,12 +165,11 @@ class Results:
         """
         return self._default_verdict if at_least == AT_LEAST else self._make_verdict(at_least)
 
-    def best(self, *, trust: bool = False) -> Best:
+    def best(self, *, problem: Problem | None = None) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
 
         Args:
-            trust: whether to run code from the folder, which is needed only for custom encoders and heads; see
-                `Best.load`. `Study.best` builds such networks without running code from the folder.
+            problem: the problem of the study, which is needed only for encoders and heads of your own.
 
         Raises:
             InvalidInput: If the results were not written to a folder.
@@ -177,7 +178,7 @@ class Results:
 
         if self.out is None:
             raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
-        return Best.load(self.out, trust=trust)
+        return Best.load(self.out, problem=problem)
 
     def records_of(self, label: Label) -> list[Record]:
         """Returns the records of a method and budget, sorted by seed."""

@@ -5,29 +5,24 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from tagalong.errors import InvalidInput
 from tagalong.files import describe_unwritten
-from tagalong.learn import Problem, constant_scores
+from tagalong.learn import Problem
 from tagalong.progress import Progress
 
 from .best import Best, keep_best
-from .candidates import comparable_records
-from .decisions import confirm_candidate, decide_all, effort_notes, explain_decisions, train_choices, write_decisions
+from .decisions import compare
 from .executors import Executor, device_name, make_executor
-from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
 from .methods import Method
-from .records import Label, ProblemInfo, Record, by_label
 from .results import Results
 from .run_folder import check_folder, check_no_external_study, write_run_report, write_settings
 from .runner import Keep, Runner, open_runner
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
-from .uncertainty import comparison_noise
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +145,7 @@ class Study:
             settings = write_settings(self.out, self.problem, runner.keys.architecture, about)
             for note in request.notes:
                 logger.info("%s", note)
-            results = self._compare_methods(runner, request, settings)
+            results = compare(runner, request, settings, self.out)
             runner.unwritten += self._write_results(results, runner)
             logger.info("finished: %d networks in the store", len(runner.store))
         self.unwritten = tuple(runner.unwritten)
@@ -218,43 +213,6 @@ class Study:
         check_no_external_study(self.out)
         return request
 
-    def _compare_methods(self, runner: Runner, request: StudyRequest, settings: dict[str, Any]) -> Results:
-        for method in request.methods:
-            method.begin(runner, request.seeds)
-        # The networks for all tasks come first, since every cost is relative to theirs.
-        wanted, request = request.seeds, replace(request, seeds=runner.converged_seeds(request.seeds))
-        decisions = decide_all(runner, request)
-        write_decisions(self.out, decisions)
-        settings = settings | explain_decisions(decisions) | {"notes": [*request.notes, *effort_notes(decisions)]}
-        info = ProblemInfo.of(self.problem)
-        records = train_choices(runner, decisions, request.seeds)
-        learning = Learning(self._constant_p_values(runner, records))
-        fresh, lost = confirm_candidate(
-            runner, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
-        )
-        records += fresh
-        lost = [seed for seed in wanted if seed not in request.seeds] + lost
-        settings = settings | ({"diverged_seeds": lost} if lost else {})
-        runner.store.keep(key for record in records for key in record.networks)
-        learning = replace(learning, late=_count_late_networks(runner, records))
-        clusters = self.problem.test.groups
-        noise = comparison_noise(records, runner.row_losses, clusters, request.confirming, learning.unlearnt)
-        settings = {**settings, "spent": asdict(runner.store.spent())}
-        return Results(records, problem=info, noise=noise, settings=settings, out=self.out, learning=learning)
-
-    def _constant_p_values(self, runner: Runner, records: Sequence[Record]) -> dict[str, float]:
-        """Compares the networks that may be recommended with constants, on the validation rows.
-
-        The constants are the best ones for these very rows. A network that merely predicts a better constant than the
-        mean of the training labels has not learned anything from its inputs.
-        """
-        constants = constant_scores(self.problem, "val", fit_on="val")
-        groupings = [
-            [runner.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)
-        ]
-        rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
-        return constant_p_values(groupings, rows, self.problem.val.groups)
-
     def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
         best, file = keep_best(results, runner), self.out / "results.json"
@@ -263,20 +221,6 @@ class Study:
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
         report_lost = needed if results_lost else write_run_report(self.out)
         return [sentence for sentence in (networks_lost, results_lost, report_lost) if sentence is not None]
-
-
-def _count_late_networks(runner: Runner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
-    recipe = runner.problem.recipe
-    if recipe.keep == "last":  # the best epoch is not known
-        return {}
-    results = runner.store.results({key for record in records for key in record.networks})
-    found = {}
-    for label, some in by_label(records).items():
-        best_epochs = [results[key].best_epoch for key in {key for record in some for key in record.networks}]
-        late = sum(epoch >= max(0, recipe.epochs - LAST_EPOCHS) for epoch in best_epochs)
-        if best_epochs:
-            found[label] = LateNetworks(late, len(best_epochs))
-    return found
 
 
 def _try_to_write(path: Path, write: Callable[[], object]) -> str | None:
