@@ -24,7 +24,6 @@ from tagalong.learn import (
     Network,
     Problem,
     average_answers,
-    clip_outputs,
     describe_network,
     feature_count,
     outputs_on,
