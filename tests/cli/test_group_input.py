@@ -181,7 +181,6 @@ def test_files_of_costs_are_checked(tagalong: Terminal, text: str, named: str) -
         ("saved.json", "--average mean", "history"),
         ("saved.json", "--axis target", "--axis"),
         ("r.csv", "--tasks b,x", "--tasks"),
-        ("history.json", "--resamples 1000000000", "--resamples"),
     ],
 )
 def test_options_that_do_not_fit_the_kind_of_file_are_rejected(
@@ -190,5 +189,4 @@ def test_options_that_do_not_fit_the_kind_of_file_are_rejected(
     Path("r.csv").write_text(RESULTS)
     Path("c.csv").write_text("group,a,b,cost\na,1,,1\nb,,1,1\na+b,1,1,1\n")
     Affinity.from_matrix(np.ones((2, 2)), ["a", "b"]).save("saved.json")
-    Affinity.from_history(np.zeros((2, 2, 2)), ["a", "b"]).save("history.json")
     assert words in tagalong.error_of("group", name, "--budget", "1", *typed.split())

@@ -22,7 +22,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (None, "`scores`"),
         (GAPS, "`scores`.*finite"),
         (Affinity.from_matrix(np.full((2, 2), np.nan), ["a", "b"]), "`scores`.*'a' on 'b'"),
-        (pd.DataFrame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "'b' more than once"),
+        (pd.DataFrame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "`scores`"),
         (pd.DataFrame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "b, d and rows .*b, c"),
         (pd.DataFrame(np.array([["x"]]), ["a"], ["a"]), "'x'"),
         ({}, "group"),

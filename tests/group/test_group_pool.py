@@ -33,7 +33,7 @@ def test_searching_promising_groups_comes_close_to_searching_all(
 ) -> None:
     scores = matrix(9, seed=0)
     exact = select_groups(scores, budget, **options)
-    monkeypatch.setattr("tagalong.group.build.MAX_LISTED", 5)
+    monkeypatch.setattr("tagalong.group.problem.MAX_LISTED", 5)
     found = select_groups(scores, budget, **options)
     assert_valid(found, 9)
     assert (found.solver, found.status) == ("search", "feasible")

@@ -63,17 +63,14 @@ def test_the_mask_names_the_losses_to_train() -> None:
 
 def test_explanations_name_the_next_best() -> None:
     found = grouping()
-    assert found.explain("sex") == (
-        "sex is served by {age, sex} with 1, the best of the 2 networks for it; next best: {age, ill, sex} with 0.5."
-    )
-    alone = select_groups([[1, 2], [3, 4]], 1)
-    assert alone.explain("0") == "0 is served by {0, 1} with 3, the only chosen network that can."
+    assert found.explain("sex") == "sex is served by {age, sex} with 1; next best: {age, ill, sex} with 0.5."
+    assert "the only chosen network" in select_groups([[1, 2], [3, 4]], 1).explain("0")
 
 
 def test_an_explanation_says_if_a_task_is_served_worse_than_possible() -> None:
     # Two good pairs, but one task of each has to be served together.
     found = select_groups(np.kron(np.eye(2), np.full((2, 2), 10.0)), 2, must_link=[{"0", "2"}])
-    sacrificed = [task for task in found.tasks if "would be better for it alone" in found.explain(task)]
+    sacrificed = [task for task in found.tasks if "better for it alone" in found.explain(task)]
     assert len(sacrificed) == 1
     assert sacrificed[0] in {"0", "2"}
 

@@ -41,7 +41,7 @@ def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
     table = read_table(tmp_path / "affinity.json")
     assert table.kind == "affinity"
     np.testing.assert_array_equal(table.scores.history, affinity.history)
-    assert str(table) == "affinity of 3 tasks over 9 measured steps, row helps column"
+    assert str(table) == "affinity of 3 tasks, row helps column"
 
 
 def test_a_task_may_be_called_group(tmp_path: Path) -> None:

@@ -177,13 +177,7 @@ def _select(
     working = spinner(f"choosing networks for {len(table.tasks)} tasks", quiet)
     with warnings.catch_warnings(record=True) as noted, InterruptRequest() as interrupt, working:
         warnings.simplefilter("always", UserWarning)
-        try:
-            chosen: Any = select_groups(table.scores, budget, stop=interrupt.received, **selection)
-        except TimeoutError:
-            if not interrupt.received():
-                raise
-            message = "stopped before any grouping was found; run the same command to start again"
-            raise KeyboardInterrupt(message) from None
+        chosen: Any = select_groups(table.scores, budget, stop=interrupt.received, **selection)
     for warning in noted:
         print_error(f"warning: {str(warning.message).partition(';')[0]}")  # the rest is about Python
     return chosen, interrupt.received()

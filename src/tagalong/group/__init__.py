@@ -1,16 +1,16 @@
 """Selects the networks to train (`select_groups`), and defines the inputs and outputs of the selection."""
 
-from .evidence import GroupEvidence as GroupEvidence
-from .evidence import group_evidence as group_evidence
+from .grouping import MAX_TIES as MAX_TIES
+from .grouping import Group as Group
 from .grouping import Grouping as Grouping
 from .grouping import GroupingsByBudget as GroupingsByBudget
 from .grouping import Stability as Stability
-from .groups import Group as Group
-from .groups import Taught as Taught
+from .grouping import Taught as Taught
 from .score_files import ScoreTable as ScoreTable
 from .score_files import read_costs as read_costs
 from .score_files import read_table as read_table
 from .scores import Candidate as Candidate
 from .select import score_grouping as score_grouping
 from .select import select_groups as select_groups
-from .solvers import MAX_TIES as MAX_TIES
+from .stability import GroupEvidence as GroupEvidence
+from .stability import group_evidence as group_evidence

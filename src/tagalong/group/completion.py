@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .problem import Bools, Floats
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 MAX_RANK = 8
 PAIRS_PER_PARAMETER = 2  # tasks need twice as many measured pairs as parameters, or the low-rank term is left out
@@ -93,7 +96,6 @@ class _Fit(NamedTuple):
 
 
 def _regressors(parameters: Floats) -> Floats:
-    """Returns a constant and the factors of each task."""
     return np.column_stack([np.ones(len(parameters)), parameters[:, 1:]])
 
 
@@ -140,7 +142,7 @@ def _fits(
     sweeps: int = MAX_SWEEPS,
     tolerance: float = TOLERANCE,
 ) -> Iterator[_Fit]:
-    """Yields fits of increasing rank. Each starts from the previous one."""
+    # Yields fits of increasing rank. Each starts from the previous one.
     weights, n = measured.astype(np.float64), len(values)
     values = values * weights
     targets = np.zeros((n, 1))

@@ -1,22 +1,30 @@
-"""What solvers take and return: `SelectionProblem`, `Limits` and `Solution`."""
+"""The problem that solvers take, with scaled scores to maximize and tasks as integers, and the solution they return.
+
+Solvers use pairwise scores if all groups up to a size may be trained. Otherwise, they use a list of all networks, or of
+only the promising ones if there are too many to list.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from tagalong.errors import InvalidInput
 
-MAX_LISTED = 14  # tasks for which all groups can be listed
+from .completion import Bools, Floats, Ints
+from .grouping import Group
+from .scores import MAX_LISTED, Scores
+
+Links = Collection[Collection[str]]
+MAX_COMPLETE_PROGRAM = 10  # tasks for which an integer program can consider all groups
+MAX_PAIRWISE = 16  # tasks whose pairwise scores dynamic programming solves in a few seconds
 TIE_TOLERANCE = 1e-9  # relative to the largest score, which is 1 after scaling
 SECONDS_BETWEEN_REPORTS = 2.0
 
@@ -68,32 +76,35 @@ class SelectionProblem:
 
     @cached_property
     def pairwise_scores(self) -> Floats:
-        """The matrix `scores` with zeros on the diagonal."""
+        # The matrix `scores` with zeros on the diagonal.
         return np.where(np.eye(self.n, dtype=bool), 0.0, self.scores)
 
     @cached_property
     def single_task_scores(self) -> Floats:
-        """The score of each task when trained alone."""
         return np.diag(self.scores)
 
     @property
     def listed(self) -> Networks:
-        """The networks that may be chosen, where they are known to be listed."""
         assert self.networks is not None
         return self.networks
 
     @property
     def has_all_networks(self) -> bool:
-        """Whether all networks that may be chosen are listed."""
         return self.networks is not None and self.list_more is None
+
+    @property
+    def can_be_exact(self) -> bool:
+        """Whether dynamic programming applies and takes at most a few seconds."""
+        if self.networks is None:
+            return self.n <= MAX_PAIRWISE
+        return self.n <= MAX_LISTED and self.has_all_networks and self.max_total_cost == np.inf
 
     @cached_property
     def unit_values(self) -> Floats:
-        """The score of each unit in each listed network [networks, units], or −inf where it cannot be served."""
+        # The score of each unit in each listed network [networks, units], or −inf where it cannot be served.
         return np.stack([self.listed.values[:, list(unit)].sum(axis=1) for unit in self.units], axis=1)
 
     def value_of(self, choices: Iterable[NetworkChoice]) -> float:
-        """Returns the sum of the scores of all served tasks."""
         value = 0.0
         for trains, serves, row in choices:
             if self.networks is not None:
@@ -152,17 +163,12 @@ class Limits:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the solver must stop, because of the deadline or `stop`."""
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
-
-    @property
-    def seconds_left(self) -> float:
-        """The number of seconds until the deadline, or infinity if there is none."""
-        return self.deadline - time.monotonic()
 
     def share(self, parts: float) -> Limits:
         """Returns limits with one part of the remaining time."""
-        return replace(self, deadline=time.monotonic() + self.seconds_left / parts)
+        now = time.monotonic()
+        return replace(self, deadline=now + (self.deadline - now) / parts)
 
     def report(self, stage: str, total: float) -> None:
         """Logs progress, at most once every two seconds: the stage, and the best total so far."""
@@ -172,7 +178,7 @@ class Limits:
 
 
 def membership(sets: Ints, n: int) -> Bools:
-    """Returns whether each set, given as a bit mask, contains each task [sets, tasks]."""
+    # Returns whether each set, given as a bit mask, contains each task [sets, tasks].
     return np.asarray((sets[:, None] >> np.arange(n)) & 1, dtype=bool)
 
 
@@ -209,3 +215,137 @@ def values_with_helpers(members: Bools, contributions: Floats, max_size: int, pr
     size = members.sum(axis=1)[:, None] + np.arange(members.shape[1] + 1)
     allowed = (size >= 2) & (size <= min(max_size, members.shape[1]))
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The networks that may be chosen. For the attributes, see `select_groups`."""
+
+    max_size: int | None
+    max_cost: float | None
+    max_total_cost: float | None
+    must_link: Links
+    cannot_link: Links
+
+    def allowed_networks(self, scores: Scores, trains: Bools, values: Floats, cost: Floats) -> Networks:
+        # Returns the networks that no constraint forbids. The option `cost` applies where the cost is NaN.
+        size = trains.sum(axis=1)
+        allowed = (size <= (self.max_size or len(scores.tasks))) & (size > 1 - scores.allows_single)
+        for link in self.cannot_link:
+            allowed &= trains[:, np.isin(scores.tasks, list(link))].sum(axis=1) < 2
+        cost = cost.copy()
+        for row in np.flatnonzero(allowed & np.isnan(cost)):
+            cost[row] = scores.cost_of(frozenset(scores.tasks[i] for i in np.flatnonzero(trains[row])))
+        if self.max_cost is not None:
+            allowed &= cost <= self.max_cost * (1 + 1e-9)
+        rows = np.flatnonzero(allowed & ~np.isnan(cost))  # networks that a mapping of costs does not list are left out
+        return Networks(trains[rows], values[rows], cost[rows], rows)
+
+    def forbidden_pairs(self, tasks: tuple[str, ...]) -> Bools:
+        """Returns the pairs of tasks that must not be trained in the same network."""
+        forbidden = np.zeros((len(tasks), len(tasks)), dtype=bool)
+        for link in self.cannot_link:
+            linked = np.isin(tasks, list(link))
+            forbidden |= np.outer(linked, linked)
+        return forbidden & ~np.eye(len(tasks), dtype=bool)
+
+
+def build_problem(scores: Scores, constraints: Constraints, list_networks: bool = False) -> SelectionProblem:
+    """Builds the problem from checked scores and options.
+
+    Args:
+        scores: the scores.
+        constraints: the networks that may be chosen.
+        list_networks: whether to list the networks even if solvers could do with pairwise scores.
+    """
+    tasks, n = scores.tasks, len(scores.tasks)
+
+    # If all networks have the same cost, a limit on the sum limits their number.
+    max_networks, max_total_cost = n, constraints.max_total_cost or np.inf
+    has_same_cost = scores.candidates is None and not isinstance(scores.cost, Mapping) and not callable(scores.cost)
+    if has_same_cost:
+        same_cost = scores.cost_of(frozenset())
+        if constraints.max_cost is not None and same_cost > constraints.max_cost:
+            found = repr(constraints.max_cost)
+            raise InvalidInput("max_cost", "must be at least `cost`, the cost of every network", found)
+        max_networks, max_total_cost = int(min(n, max_total_cost * (1 + 1e-9) / same_cost)), np.inf
+
+    # The scores are weighted, and divided by the largest one.
+    weights = np.array([float(scores.weights.get(task, 1.0)) for task in tasks])
+    weighted = weights * scores.table
+    largest = float(np.abs(np.nan_to_num(weighted)).max()) or 1.0
+    if not math.isfinite(2 * n * largest):
+        raise InvalidInput("scores", "must have a finite sum", f"values up to {largest:.3g}")
+    scale = scores.sign * largest
+    values = np.where(np.isnan(weighted), -np.inf, weighted / scale)
+    problem = SelectionProblem(
+        n=n,
+        scores=values,
+        networks=None,
+        units=linked_units(tasks, constraints.must_link),
+        max_size=min(n, constraints.max_size or n),
+        max_networks=max_networks,
+        max_total_cost=max_total_cost,
+        list_more=None,
+        scale=scale,
+    )
+    if scores.candidates is not None:
+        trains = np.array([[task in candidate.trains for task in tasks] for candidate in scores.candidates])
+        cost = np.array([candidate.cost for candidate in scores.candidates], dtype=np.float64)
+        return replace(problem, networks=constraints.allowed_networks(scores, trains, values, cost))
+
+    # Pairwise scores are enough if every group up to a size may be trained, at a cost that does not matter.
+    limited = not has_same_cost and (constraints.max_cost or constraints.max_total_cost)
+    if not (limited or isinstance(scores.cost, Mapping) or constraints.cannot_link or list_networks):
+        return problem
+
+    def list_groups(trains: Bools) -> Networks:
+        size = trains.sum(axis=1, keepdims=True)
+        means = trains @ problem.pairwise_scores / np.maximum(size - 1, 1)
+        group_values = np.where(size == 1, problem.single_task_scores, means)
+        unknown_cost = np.full(len(trains), np.nan)
+        return constraints.allowed_networks(scores, trains, np.where(trains, group_values, -np.inf), unknown_cost)
+
+    if n <= MAX_LISTED:
+        listed = replace(problem, networks=list_groups(membership(np.arange(1, 2**n), n)))
+        if n <= MAX_COMPLETE_PROGRAM or listed.can_be_exact:
+            return listed
+    promising = _promising_groups(problem, constraints.forbidden_pairs(tasks))
+    return replace(problem, networks=list_groups(promising), list_more=list_groups)
+
+
+def to_group(scores: Scores, problem: SelectionProblem, choice: NetworkChoice) -> Group:
+    trains = frozenset(scores.tasks[i] for i in choice.trains)
+    cost = scores.cost_of(trains) if scores.candidates is None else float(problem.listed.cost[choice.row])
+    return Group(trains, (scores.tasks[i] for i in choice.serves), cost)
+
+
+def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the sets of tasks that links join, directly or indirectly, ordered by their first task."""
+    unit_of = list(range(len(tasks)))
+    for link in links:
+        joined = {unit_of[tasks.index(task)] for task in link}
+        unit_of = [min(joined) if unit in joined else unit for unit in unit_of]
+    return tuple(tuple(i for i, other in enumerate(unit_of) if other == unit) for unit in sorted(set(unit_of)))
+
+
+def _promising_groups(problem: SelectionProblem, forbidden: Bools) -> Bools:
+    """Returns all pairs, and for each unit the groups with the tasks that fit it best.
+
+    Args:
+        problem: the problem, with pairwise scores.
+        forbidden: the pairs of tasks that must not be trained in the same network.
+    """
+    n = problem.n
+    similarity = problem.pairwise_scores + problem.pairwise_scores.T
+    alone = np.eye(n, dtype=bool)
+    first, second = np.triu_indices(n, 1)
+    groups = [*alone, *(alone[first] | alone[second])]
+    for unit in problem.units:
+        group = np.isin(np.arange(n), unit)
+        groups.append(group.copy())
+        for task in np.argsort(-similarity[list(unit)].sum(axis=0), kind="stable"):
+            if not group[task] and not forbidden[task, group].any():
+                group[task] = True
+                groups.append(group.copy())
+    return np.unique(groups, axis=0)

@@ -41,12 +41,10 @@ class ScoreTable:
 
     def __str__(self) -> str:
         tasks = pluralize(len(self.tasks), "task")
-        if not isinstance(self.scores, Affinity):
+        if self.kind in ("results", "candidates"):
             return f"results of {pluralize(len(self.scores), 'network')} for {tasks}"
         name = "affinity" if self.kind == "affinity" else "square table"
-        steps = f" over {pluralize(len(self.scores.steps), 'measured step')}" if len(self.scores.steps) else ""
-        direction = "row helps column" if self.axis == "source" else "column helps row"
-        return f"{name} of {tasks}{steps}, {direction}"
+        return f"{name} of {tasks}, {'row helps column' if self.axis == 'source' else 'column helps row'}"
 
 
 def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTable:

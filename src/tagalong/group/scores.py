@@ -15,11 +15,10 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few, is_number, is_positive
 
-from .completion import complete_pairs
-from .grouping import Grouping, NetworkScore
-from .groups import Group
-from .problem import MAX_LISTED, Floats
+from .completion import Floats, complete_pairs
+from .grouping import Group, Grouping, NetworkScore
 
+MAX_LISTED = 14  # tasks for which all groups can be listed
 Complete = Literal["pairs"] | None
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 Objective = Literal["max", "min"]
@@ -88,7 +87,6 @@ class Scores:
 
     @property
     def sign(self) -> float:
-        """The sign of the scores: −1 if they are minimized, otherwise 1."""
         return 1.0 if self.objective == "max" else -1.0
 
     @property
@@ -121,7 +119,6 @@ class Scores:
         return {task: i for i, task in enumerate(self.tasks)}
 
     def total(self, scores: Mapping[str, float]) -> float:
-        """Returns the weighted sum of the scores of tasks."""
         return float(sum(self.weights.get(task, 1.0) * score for task, score in scores.items()))
 
     def cost_of(self, trains: frozenset[str]) -> float:
@@ -175,10 +172,6 @@ def read_scores(
         if any(isinstance(key, str) for key in cost):
             raise InvalidInput("cost", "must map groups, e.g. ('a', 'b'), or group sizes to costs", repr(cost))
         cost = {frozenset(key) if isinstance(key, tuple) else key: value for key, value in cost.items()}
-    elif cost is not None and not callable(cost):
-        if not is_positive(cost):
-            raise InvalidInput("cost", "must be a positive number, a mapping or a callable", repr(cost))
-        cost = float(cost)
 
     singles = read.singles if allow_single is None else allow_single
     if read.matrix is not None:
@@ -190,18 +183,16 @@ def read_scores(
 
 
 def _as_affinity(scores: Any) -> Affinity:
-    """Converts a square array or a DataFrame [source, target]."""
     if isinstance(scores, Affinity):
         return scores
     try:
         if not hasattr(scores, "columns"):
             return Affinity.from_matrix(np.array(scores, dtype=np.float64))
         frame = scores.rename(index=str, columns=str)
-        if sorted(frame.columns) != sorted(frame.index):
+        if set(frame.columns) != set(frame.index):
             raise ValueError(f"columns {', '.join(frame.columns)} and rows {', '.join(frame.index)}")
-        matrix = frame.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
-        order = [frame.index.tolist().index(name) for name in frame.columns]
-        return Affinity.from_matrix(matrix[order], frame.columns)
+        square = frame.loc[list(frame.columns)].astype("Float64")
+        return Affinity.from_matrix(square.to_numpy(dtype=np.float64, na_value=np.nan), frame.columns)
     except (TypeError, ValueError) as error:
         expected = "must be an Affinity, a square table, a mapping from groups to results, or a list of Candidates"
         raise InvalidInput("scores", expected, str(error).replace("`", "")) from error
@@ -333,5 +324,4 @@ def assemble_grouping(
 
 
 def group_name(group: Iterable[Any]) -> str:
-    """Formats a group for messages."""
     return "{" + ", ".join(sorted(map(str, group))) + "}"

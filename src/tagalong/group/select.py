@@ -1,7 +1,7 @@
 """`select_groups` finds the best networks for a budget, and `score_grouping` scores networks chosen elsewhere.
 
-Scores and options are checked (`scores`) and converted to a numerical problem (`build`). Its solution (`solvers`) is
-converted back to task names (`grouping`), and repeated on resampled scores (`resampling`).
+Scores and options are checked (`scores`) and converted to a numerical problem (`problem`). Its solution (`solvers`) is
+converted back to task names (`grouping`), and repeated on resampled scores (`stability`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
 
-from .build import Constraints, Links, build_problem, to_group
-from .grouping import Grouping, GroupingsByBudget
-from .groups import Group
-from .problem import Limits, SelectionProblem, Solution
-from .resampling import assess_stability, default_resamples, resampled_matrices
+from .grouping import Group, Grouping, GroupingsByBudget
+from .problem import Constraints, Limits, Links, SelectionProblem, Solution, build_problem, to_group
 from .scores import Candidate, Complete, Cost, Objective, Scores, assemble_grouping, group_name, read_scores
-from .solvers import can_solve_exactly, solve
+from .solvers import solve
+from .stability import assess_stability, default_resamples, resampled_matrices
 
 SolverName = Literal["auto", "exact", "milp", "search"]
 DEFAULT_SECONDS = 10.0  # most selections take less than a second
 LAST_RESORT_SECONDS = 20.0  # for resamples on a slow machine; the usual number takes about three seconds
-MAX_RESAMPLES = 10_000  # all of them are drawn before the first selection
 MAX_BUDGETS = 16  # numbers of networks if no budget is given
 P = ParamSpec("P")
 
@@ -153,8 +150,6 @@ def select_groups(
     for name, number, minimum in (("max_size", max_size, 1), ("resamples", resamples, 0), ("seed", seed, 0)):
         if number is not None and not is_integer(number, minimum):
             raise InvalidInput(name, f"must be an integer of at least {minimum}", repr(number))
-    if resamples is not None and resamples > MAX_RESAMPLES:
-        raise InvalidInput("resamples", f"must be at most {MAX_RESAMPLES}", repr(resamples))
     for name, limit in (("time_limit", time_limit), ("max_cost", max_cost), ("max_total_cost", max_total_cost)):
         if limit is not None and not is_positive(limit):
             raise InvalidInput(name, "must be a positive number", repr(limit))
@@ -181,7 +176,7 @@ def select_groups(
         resamples = 0
     elif resamples is None:
         resamples = default_resamples(len(tasks), len(budgets))
-    is_shared = time_limit and resamples and not can_solve_exactly(problem)
+    is_shared = time_limit and resamples and not problem.can_be_exact
     search_limits = limits.share(2) if is_shared else limits
 
     # The solution for each number of networks. Without a budget, numbers that are too small are left out.
@@ -193,7 +188,7 @@ def select_groups(
         elif budget is not None or k == budgets[-1]:
             limit_text = "" if max_total_cost is None else f" and a `max_total_cost` of {max_total_cost:g}"
             hint = "relax one of `max_size`, `must_link`, `cannot_link`, `max_cost`, `max_total_cost`, `allow_single`"
-            expected = "can serve all tasks under these constraints"
+            expected = "was found to serve all tasks under these constraints"
             raise InvalidInput(f"no grouping with a `budget` of {k}{limit_text}", expected, hint=hint)
 
     # How stable the groups are, and what further networks gain.
@@ -222,7 +217,6 @@ def _read_budgets(budget: Any, scores: Scores) -> list[int]:
 
 
 def _to_grouping(scores: Scores, problem: SelectionProblem, solution: Solution, budget: int, solver: str) -> Grouping:
-    """Converts a solution to a grouping, with values in the units of the scores."""
     networks = []
     for choice in solution.choices:
         group = to_group(scores, problem, choice)
@@ -297,7 +291,6 @@ def score_grouping(
 
 
 def _look_up(group: Group | Iterable[str], scores: Scores) -> Candidate:
-    """Returns the network with this group's tasks, their results, and its cost."""
     trains = group.trains if isinstance(group, Group) else frozenset(group)
     if isinstance(group, str) or not trains or not trains <= set(scores.tasks):
         raise InvalidInput("groups", f"must be sets of known tasks ({', '.join(map(repr, scores.tasks))})", repr(group))

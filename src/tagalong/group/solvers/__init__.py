@@ -1,7 +1,7 @@
 """Solvers that find the best networks for a problem, with a proof of optimality or a bound.
 
 `exact` is a dynamic program over sets of tasks, `milp` an integer program over listed networks, and `search` a local
-search, over partitions of the tasks or over listed networks (`exchange`).
+search.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from collections.abc import Sequence
 
 from tagalong.errors import InvalidInput
 
-from ..problem import MAX_LISTED, Limits, SelectionProblem, Solution
-from .exact import MAX_PAIRWISE
-from .exact import MAX_TIES as MAX_TIES
-from .exact import can_solve_exactly as can_solve_exactly
-from .exact import solve_exact as solve_exact
-from .exchange import solve_exchange
+from ..problem import MAX_PAIRWISE, Limits, SelectionProblem, Solution
+from ..scores import MAX_LISTED
+from .exact import solve_exact
 from .milp import is_small_program, solve_milp
-from .search import solve_search as solve_search
+from .search import solve_search
 
 SOLVER_HINT = "`solver='auto'` chooses a suitable one"
 
@@ -29,14 +26,13 @@ def solve(
 
     Raises:
         InvalidInput: If the requested solver cannot solve the problem.
-        TimeoutError: If nothing was found in time.
     """
     budgets = [min(budget, problem.max_networks) for budget in budgets]
     if solver == "auto":
         solver = "milp" if problem.networks is not None and is_small_program(problem) else "search"
-        if can_solve_exactly(problem):
+        if problem.can_be_exact:
             solver = "exact"
-    if solver == "exact" and not can_solve_exactly(problem):
+    if solver == "exact" and not problem.can_be_exact:
         size = MAX_PAIRWISE if problem.networks is None else MAX_LISTED
         expected = f"supports at most {size} tasks without `max_total_cost`"
         raise InvalidInput("`solver='exact'`", expected, f"{problem.n} tasks", SOLVER_HINT)
@@ -50,5 +46,4 @@ def solve(
             solver = "search"
     if solver == "milp":
         return solver, solve_milp(problem, budgets, limits)
-    search = solve_search if problem.networks is None else solve_exchange
-    return solver, search(problem, budgets, limits)
+    return solver, solve_search(problem, budgets, limits)

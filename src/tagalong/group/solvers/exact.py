@@ -11,11 +11,10 @@ from itertools import islice
 
 import numpy as np
 
+from ..completion import Floats, Ints
+from ..grouping import MAX_TIES
 from ..problem import (
-    MAX_LISTED,
     TIE_TOLERANCE,
-    Floats,
-    Ints,
     Limits,
     NetworkChoice,
     SelectionProblem,
@@ -24,10 +23,7 @@ from ..problem import (
     membership,
 )
 
-MAX_PAIRWISE = 16  # tasks
 MAX_ARRAY_TASKS = 8  # the 3^8 pairs of a set and one of its subsets are processed in one array
-SETS_PER_BATCH = 1 << 15  # takes a few megabytes for any number of tasks
-MAX_TIES = 8  # listed per solution
 MAX_PARTIAL_CHOICES = 1_000  # to extend while looking for ties; if there are more, some ties are not listed
 
 
@@ -39,13 +35,6 @@ def solve_exact(problem: SelectionProblem, budgets: Sequence[int], limits: Limit
     """
     program = _DynamicProgram(problem, max(budgets), limits)
     return [program.solution(budget) for budget in budgets]
-
-
-def can_solve_exactly(problem: SelectionProblem) -> bool:
-    """Returns whether the dynamic program applies and takes at most a few seconds."""
-    if problem.networks is None:
-        return problem.n <= MAX_PAIRWISE
-    return problem.n <= MAX_LISTED and problem.has_all_networks and problem.max_total_cost == np.inf
 
 
 class _DynamicProgram:
@@ -61,8 +50,11 @@ class _DynamicProgram:
         self.problem, self.list_ties, n = problem, limits.list_ties, problem.n
         self.price = TIE_TOLERANCE / (2 * n**2)  # all prices add up to at most half a tie
         self.slack = max(self.price / (4 * n), 8 * n * np.finfo(np.float64).eps)  # above rounding errors
-        self.set_values = self._pairwise_values(limits) if problem.networks is None else self._listed_values()
         sets = np.arange(2**n)
+        if problem.networks is None:
+            self.set_values = best_values(problem, membership(sets, n), self.price)
+        else:
+            self.set_values = self._listed_values()
         for unit in problem.units:
             mask = sum(1 << task for task in unit)
             self.set_values[(sets & mask != 0) & (sets & mask != mask)] = -np.inf
@@ -75,16 +67,6 @@ class _DynamicProgram:
             extended = self.set_values if k == 1 else best_split(self.set_values, self.best[-1])
             self.best.append(np.maximum(self.best[-1], extended))
             limits.report(f"exact solver, {k} networks", problem.scale * self.best[-1][-1])
-
-    def _pairwise_values(self, limits: Limits) -> Floats:
-        n = self.problem.n
-        values = np.full(2**n, -np.inf)
-        for start in range(0, 2**n, SETS_PER_BATCH):
-            if limits.should_stop:
-                raise TimeoutError
-            sets = np.arange(start, min(start + SETS_PER_BATCH, 2**n))
-            values[sets] = best_values(self.problem, membership(sets, n), self.price)
-        return values
 
     def _listed_values(self) -> Floats:
         networks = self.problem.listed
@@ -131,7 +113,7 @@ class _DynamicProgram:
         return best_sets
 
     def _networks_for(self, served: int) -> tuple[Floats, Ints, Ints]:
-        """Returns all networks that can serve a set: their values, trained tasks and rows in the list."""
+        # Returns all networks that can serve a set: their values, trained tasks and rows in the list.
         problem, tasks = self.problem, list(tasks_of(served))
         if problem.networks is not None:
             values = problem.networks.values[:, tasks].sum(axis=1)
@@ -151,7 +133,6 @@ class _DynamicProgram:
         return values, trains, np.full(len(trains), -1)
 
     def _ties(self, chosen: tuple[NetworkChoice, ...], k: int) -> tuple[tuple[NetworkChoice, ...], ...]:
-        """Returns other equally good choices of at most k networks, ordered by size."""
         everything = 2**self.problem.n - 1
         least = self.problem.value_of(chosen) - TIE_TOLERANCE
         by_networks = {frozenset((choice.trains, choice.row) for choice in chosen): chosen}
@@ -181,7 +162,6 @@ class _DynamicProgram:
 
 
 def tasks_of(bit_mask: int) -> tuple[int, ...]:
-    """Returns the tasks in a bit mask."""
     return tuple(task for task in range(bit_mask.bit_length()) if bit_mask >> task & 1)
 
 
@@ -201,7 +181,7 @@ def best_split(first: Floats, second: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _subsets(n: int) -> tuple[Ints, Ints, Ints]:
-    """Returns every pair of a set and one of its subsets, and the index at which each set begins."""
+    # Returns every pair of a set and one of its subsets, and the index at which each set begins.
     whole = part = np.zeros(1, dtype=np.int64)
     for bit in (1 << task for task in range(n)):
         whole = np.concatenate([whole, whole | bit, whole | bit])

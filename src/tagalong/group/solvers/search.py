@@ -1,21 +1,25 @@
-"""Local search for any number of tasks, with a bound that is cheap to compute."""
+"""Local search for any number of tasks, with a bound that is cheap to compute.
+
+With pairwise scores, units of tasks move between served sets. Listed networks are exchanged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import squareform
 
+from ..completion import Floats, Ints
 from ..problem import (
     TIE_TOLERANCE,
-    Floats,
-    Ints,
     Limits,
     NetworkChoice,
+    Networks,
     SelectionProblem,
     Solution,
     best_values,
@@ -24,11 +28,18 @@ from ..problem import (
 
 MAX_KICKS = 320  # in total over all budgets
 MAX_SORTED_VALUES = 5e7  # in total over all kicks; sorting takes a few seconds
+UNSERVED_VALUE = -1e6  # far below any score, so that serving all units comes first
+MAX_LISTED_VALUES = 600_000  # networks × tasks; no groups are added to longer lists
+MAX_COMPARED_VALUES = 5e8  # in total over all kicks and budgets; comparing takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so that moves first restore the limit
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     """Returns the best choice found for each budget. It is proven optimal only if its value equals the bound."""
+    return (_solve_partitions if problem.networks is None else _solve_exchange)(problem, budgets, limits)
+
+
+def _solve_partitions(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
     solutions = []
     for i, budget in enumerate(budgets):
         share = replace(limits.share(len(budgets) - i), kicks=min(limits.kicks, -(-MAX_KICKS // len(budgets))))
@@ -88,7 +99,7 @@ class _PartitionSearch:
         return np.asarray(fcluster(tree, self.budget, criterion="maxclust"), dtype=np.int64) - 1
 
     def _pack_units(self) -> Ints:
-        """Spreads units evenly: the largest remaining unit goes to the emptiest set."""
+        # Spreads units evenly: the largest remaining unit goes to the emptiest set.
         sizes = self.units.sum(axis=1)
         assignment, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(self.budget, dtype=np.int64)
         for unit in np.argsort(-sizes, kind="stable"):
@@ -97,7 +108,7 @@ class _PartitionSearch:
         return assignment
 
     def _kick(self, assignment: Ints, random: np.random.Generator, everything: bool) -> Ints:
-        """Moves a few random units, or randomly redistributes the units of two sets or of all sets."""
+        # Moves a few random units, or randomly redistributes the units of two sets or of all sets.
         if everything:
             return random.integers(self.budget, size=len(assignment))
         assignment = assignment.copy()
@@ -139,7 +150,7 @@ class _PartitionSearch:
         return assignment
 
     def _sets(self, assignment: Ints) -> tuple[Ints, Floats]:
-        """Returns the members of each set, and the contribution of each task to it [sets, tasks]."""
+        # Returns the members of each set, and the contribution of each task to it [sets, tasks].
         inside = np.arange(self.budget)[:, None] == assignment
         return inside.astype(np.int64) @ self.units, inside.astype(np.float64) @ self.contributions
 
@@ -153,7 +164,7 @@ class _PartitionSearch:
         return float(self._set_values(*self._sets(assignment)).sum())
 
     def _choices(self, assignment: Ints) -> tuple[NetworkChoice, ...]:
-        """Returns the best network for each served set. Networks that train the same tasks are merged."""
+        # Returns the best network for each served set. Networks that train the same tasks are merged.
         serves: dict[tuple[int, ...], tuple[int, ...]] = {}
         for served_set in np.unique(assignment):
             served = np.flatnonzero(self.units[assignment == served_set].any(axis=0))
@@ -200,3 +211,103 @@ def simple_bound(problem: SelectionProblem, budget: int) -> float:
     most = max(float(np.ptp(finite)), 1e-12) * n**2  # above this multiplier, every task prefers the largest set
     best = minimize_scalar(bound, bounds=(0.0, most), method="bounded", options={"xatol": 1e-9 * most})
     return min(bound(0.0), float(best.fun)) + 1e-12 * n
+
+
+def _solve_exchange(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
+    solutions: list[Solution | None] = []
+    for i, budget in enumerate(budgets):
+        share = limits.share(len(budgets) - i)
+        random = np.random.default_rng(limits.seed)
+        problem, rows = _improve(problem, budget, [], share)
+
+        # Random kicks: keep some of the networks, add another one, and improve this choice.
+        compared = problem.unit_values.size * budget**2 * len(budgets)
+        for _ in range(min(limits.kicks, int(MAX_COMPARED_VALUES / compared))):
+            if share.should_stop or len(rows) < 2:
+                break
+            kept = random.choice(rows, size=random.integers(len(rows)), replace=False).tolist()
+            costs = problem.listed.cost
+            affordable = np.flatnonzero(costs <= problem.max_total_cost - costs[kept].sum())
+            kept += random.choice(affordable, size=min(1, len(affordable))).tolist()
+            problem, kicked = _improve(problem, budget, kept, share)
+            if total_value(problem, kicked) > total_value(problem, rows) + TIE_TOLERANCE:
+                rows = kicked
+            share.report(f"local search, {budget} networks", problem.scale * total_value(problem, rows))
+
+        bound = float(problem.unit_values.max(axis=0).sum())
+        if problem.list_more is not None:
+            bound = simple_bound(problem, budget)
+        solution = to_solution(problem, rows, bound)
+        solutions.append(solution and replace(solution, proven=False))
+    return solutions
+
+
+def _improve(
+    problem: SelectionProblem, budget: int, rows: list[int], limits: Limits
+) -> tuple[SelectionProblem, list[int]]:
+    # Exchanges networks and lists groups that are similar to the chosen ones, until nothing improves.
+    rows, value = exchange_networks(problem, budget, rows, limits), -np.inf
+    while total_value(problem, rows) > value + TIE_TOLERANCE and not limits.should_stop:
+        value = total_value(problem, rows)
+        problem = _list_similar_groups(problem, rows)
+        rows = exchange_networks(problem, budget, rows, limits)
+    return problem, rows
+
+
+def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> SelectionProblem:
+    # They differ from a chosen group by one unit.
+    trains = problem.listed.trains
+    if problem.list_more is None or trains.size > MAX_LISTED_VALUES:
+        return problem
+    units = np.array([np.isin(np.arange(problem.n), unit) for unit in problem.units])
+    similar = {group.tobytes(): group for row in rows for group in trains[row] ^ units}
+    unlisted = similar.keys() - {group.tobytes() for group in trains}
+    added = problem.list_more(np.array([similar[key] for key in sorted(unlisted)], dtype=bool).reshape(-1, problem.n))
+    columns: list[Any] = [np.concatenate(parts) for parts in zip(problem.listed, added, strict=True)]
+    return replace(problem, networks=Networks(*columns))
+
+
+def exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], limits: Limits) -> list[int]:
+    """Adds networks to a choice, or exchanges them one by one, until nothing improves."""
+    networks = problem.listed
+    values = np.maximum(problem.unit_values, UNSERVED_VALUE)  # [networks, units]
+    limit = problem.max_total_cost * (1 + 1e-9)
+    value = total_value(problem, rows)
+    while not (limits.should_stop and serves_all(problem, rows)):
+        best_rows, best_rate = rows, TIE_TOLERANCE
+        for removed in [None, *rows]:
+            kept = [row for row in rows if row != removed]
+            current = values[kept].max(axis=0, initial=UNSERVED_VALUE)
+            gain = np.maximum(values, current).sum(axis=1) - value
+            # Until all units are served, gains are divided by costs, or expensive networks would use up the budget.
+            rate = gain / networks.cost if (current == UNSERVED_VALUE).any() else gain
+            rate = np.where(networks.cost <= limit - networks.cost[kept].sum(), rate, -np.inf)
+            if len(kept) < budget and rate.max(initial=0.0) > best_rate:
+                best_rows, best_rate = [*kept, int(rate.argmax())], float(rate.max())
+        if best_rows is rows:
+            break
+        rows, value = best_rows, total_value(problem, best_rows)
+    return sorted({rows[i] for i in values[rows].argmax(axis=0)}) if rows else rows
+
+
+def total_value(problem: SelectionProblem, rows: list[int]) -> float:
+    return float(problem.unit_values[rows].max(axis=0, initial=UNSERVED_VALUE).sum())
+
+
+def serves_all(problem: SelectionProblem, rows: list[int]) -> bool:
+    return total_value(problem, rows) > UNSERVED_VALUE / 2
+
+
+def to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float) -> Solution | None:
+    """Returns the solution in which each unit is served by the best of the chosen networks, or None if some cannot."""
+    if not serves_all(problem, list(rows)):
+        return None
+    serving = np.array(rows)[problem.unit_values[list(rows)].argmax(axis=0)]
+    choices = []
+    for row in np.unique(serving).tolist():
+        served = [task for unit, by in zip(problem.units, serving, strict=True) if by == row for task in unit]
+        trains = np.flatnonzero(problem.listed.trains[row])
+        choices.append(NetworkChoice(tuple(trains.tolist()), tuple(sorted(served)), row))
+    value = problem.value_of(choices)
+    bound = max(bound, value)
+    return Solution(tuple(choices), bound, bound - value <= TIE_TOLERANCE)
