@@ -215,7 +215,7 @@ def test_what_cannot_be_stacked_is_trained_one_by_one_and_this_is_logged(
 
 @pytest.mark.parametrize(
     ("job", "words"),
-    [(Job(("size", "color")), "'color'"), (Job(()), "found none"), (Job(("size",), lr=-1), r"`job\.lr`")],
+    [(Job(("size", "color")), "'color'"), (Job(()), "found none"), (Job(("size",), lr=-1), "`lr`")],
 )
 def test_invalid_jobs_are_refused_before_any_training(job: Job, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -108,12 +108,14 @@ def labelled(split: Split, rows: torch.Tensor) -> list[bool]:
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (Job(("age", "height"), width=0), "'height'(.|\n)*`job.width`(.|\n)*`recipe.amp`"),
+        (Job(("age", "height")), "'height'"),
+        (Job(("age",), width=0), "`job.width`"),
+        (Job(("age",)), "`recipe.amp`"),
         (Job(("ill", "age")), "same order"),
         (Job(()), "found none"),
     ],
 )
-def test_all_problems_of_a_job_are_reported_at_once(job: Job, words: str) -> None:
+def test_a_job_that_cannot_run_is_refused(job: Job, words: str) -> None:
     problem = small_problem(Recipe(amp="fp16"))
     with pytest.raises(ValueError, match=words):
         train(problem, job)

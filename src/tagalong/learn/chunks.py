@@ -91,15 +91,20 @@ def networks_at_once(
 
     Args:
         problem: the problem.
-        network: a network with the tasks of all networks to train.
+        network: see `bytes_per_network`.
         device: the device to train on.
-        memory: the number of bytes that may be used. If None, a fraction of the free memory is used.
+        memory: the number of bytes that may be used. If None, a fraction of the free memory is used. On a CPU, it is
+            capped where more memory no longer speeds up training.
         several_seeds: see `bytes_per_network`.
         own_targets: see `bytes_per_network`.
     """
-    available = usable_bytes(device, several_seeds) if memory is None else memory
-    needed = bytes_per_network(problem, network, device, several_seeds=several_seeds, own_targets=own_targets)
-    return max(1, available // needed)
+    if memory is None and device.type == "cuda":
+        memory = int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
+    elif memory is None:
+        limit = CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT
+        memory = min(limit, int(CPU_FRACTION * free_memory()))
+    each = bytes_per_network(problem, network, device, several_seeds=several_seeds, own_targets=own_targets)
+    return max(1, memory // each)
 
 
 def bytes_per_network(
@@ -107,66 +112,42 @@ def bytes_per_network(
 ) -> int:
     """Estimates the bytes that one network needs for its weights, optimizer state, activations, rows and outputs.
 
-    Activations are counted twice, since their gradients need the same amount of memory.
-
     Args:
         problem: the problem.
-        network: a network with the tasks of all networks to train.
+        network: a network with the tasks of all networks to train, of which only the buffers change.
         device: the device to train on.
         several_seeds: whether the networks have different seeds. In the worst case, each of them has its own seed and
             thus its own rows.
         own_targets: the bytes of the targets that replace the problem's.
     """
-    weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
-    copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
-    kept, outputs = _activation_bytes(problem, network, device)
-    rows = max(len(problem.val), len(problem.test))
-    copied = (
-        2 * _batch_bytes(problem, network) if several_seeds else 0
-    )  # twice, since layers may rearrange their inputs
-    return int(copies * weights + 2 * kept + 2 * rows * outputs + copied + 2 * own_targets)
-
-
-def _batch_bytes(problem: Problem, network: Network) -> int:
-    """Returns the bytes of the inputs and targets of a batch."""
-    row, targets = problem.train.only(network.tasks).batch(torch.arange(1))
-    each = row.nbytes + sum(target.nbytes for target in targets.values())
-    return each * min(problem.recipe.batch_size, len(problem.train))
-
-
-def _activation_bytes(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
-    """Returns how many bytes a training step keeps for its backward pass, and how many a row's outputs take."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
-    own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
-    kept: dict[int, int] = {}
+
+    # What a training step keeps for its backward pass, by address, besides the network and its inputs
+    known = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
+    activations: dict[int, int] = {}
 
     def record_saved(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in known:
+            activations[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    before = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    devices = range(torch.cuda.device_count())
     with (
-        torch.random.fork_rng(devices=devices),
+        torch.random.fork_rng(devices=range(torch.cuda.device_count())),
         torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
     ):
         outputs = network(inputs)
-        losses = [problem.task(name).row_losses(out, targets[name])[0].mean() for name, out in outputs.items()]
+        losses = [problem.task(name).row_losses(own, targets[name])[0].mean() for name, own in outputs.items()]
         total = torch.stack(losses).sum()
     del total  # needed until here: it keeps storages alive, whose addresses could otherwise be reused
-    with torch.no_grad():
-        for name, buffer in network.named_buffers():
-            buffer.copy_(before[name])
-    return sum(kept.values()), sum(out.nbytes for out in outputs.values()) / len(inputs)
 
-
-def usable_bytes(device: torch.device, several_seeds: bool = False) -> int:
-    """Returns a fraction of the free memory. On a CPU, it is capped where more memory no longer speeds up training."""
-    if device.type == "cuda":
-        return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    limit = CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT
-    return min(limit, int(CPU_FRACTION * free_memory()))
+    weights = sum(parameter.nbytes for parameter in network.parameters())
+    # Weights and moments exist twice while stopped networks are dropped. There are also gradients and best weights.
+    copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
+    needed = copies * weights + 2 * sum(activations.values())  # whose gradients need the same amount
+    most_rows = max(len(problem.val), len(problem.test))
+    needed += 2 * most_rows * sum(own.nbytes for own in outputs.values()) // len(inputs) + 2 * own_targets
+    if several_seeds:  # twice, since layers may rearrange their inputs
+        needed += 2 * (inputs.nbytes + sum(target.nbytes for target in targets.values()))
+    return int(needed)

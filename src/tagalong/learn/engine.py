@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput
 from tagalong.files import report_damage
 from tagalong.score import Score
 
@@ -36,7 +36,7 @@ from .chunks import make_chunks
 from .classical import FittedHeads
 from .early_stopping import halve_rows, stopping_flattery
 from .fitted_step import FittedStep
-from .job import Diverged, Job, Trained, job_problems
+from .job import Diverged, Job, Trained, check_job
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
 from .own_targets import Targets, tensors_digest
@@ -82,7 +82,7 @@ def train(
         Diverged: If the validation loss was never finite.
     """
     device, own_targets = torch.device(device), {} if targets is None else {job: targets}
-    raise_problems(job_problems(problem, job, device, targets))
+    check_job(problem, job, device, targets)
 
     def report(training: Training) -> None:
         if progress is not None:
@@ -144,10 +144,10 @@ def train_many(
         [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
     device, own_targets = torch.device(device), targets or {}
-    problems = [error for job in jobs for error in job_problems(problem, job, device, own_targets.get(job))]
+    for job in jobs:
+        check_job(problem, job, device, own_targets.get(job))
     if unknown := [job for job in own_targets if job not in jobs]:
-        problems.append(InvalidInput("targets", "must be for the given jobs", repr(unknown[0])))
-    raise_problems(list({str(error): error for error in problems}.values()))
+        raise InvalidInput("targets", "must be for the given jobs", repr(unknown[0]))
 
     def train_chunks() -> Iterator[Trained]:
         diverged: list[Trained] = []

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, is_nonnegative
+from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 from tagalong.score import Score
 
 from .classical import FITTED
-from .own_targets import Targets, target_problems
+from .own_targets import Targets, check_targets
 from .problem import Problem
 from .recipe import Recipe
 
@@ -120,35 +120,26 @@ class Diverged(ValueError):
         self.networks = tuple(networks)
 
 
-def job_problems(
-    problem: Problem, job: Job, device: torch.device, targets: Targets | None = None
-) -> list[InvalidInput]:
-    """Returns the reasons why a job cannot run for this problem on this device, with targets of its own or without."""
-    problems = target_problems(problem, job.tasks, targets)
-    if job.taught is not None and targets is None:
-        hint = "use `teach`, or the problem, jobs and targets of a `Lesson`"
-        problems.append(InvalidInput("targets", "are required to train a network that is taught", "None", hint))
+def check_job(problem: Problem, job: Job, device: torch.device, targets: Targets | None = None) -> None:
+    """Raises an error if a job cannot run for this problem on this device, with targets of its own or without."""
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
-        known, found = (", ".join(map(repr, names)) for names in (problem.names, unknown))
-        problems.append(InvalidInput("`job.tasks`", f"must be a subset of {known}", found or "none"))
-    if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
+        names, wrong = (", ".join(map(repr, tasks)) for tasks in (problem.names, unknown))
+        raise InvalidInput("`job.tasks`", f"must be a subset of {names}", wrong or "none")
+    if job.tasks != tuple(name for name in problem.names if name in job.tasks):
         expected = "must be distinct and in the same order as in the problem"
-        problems.append(InvalidInput("`job.tasks`", expected, repr(job.tasks)))
-    if job.network is not None and job.network not in problem.alternatives:
-        expected = f"must be None{''.join(f' or {name!r}' for name in problem.alternatives)} for this problem"
-        problems.append(InvalidInput("`job.network`", expected, repr(job.network)))
-    if job.weighting is not None and job.weighting not in problem.weightings:
-        names = ", ".join(map(repr, problem.weightings))
-        problems.append(InvalidInput("`job.weighting`", f"must be None or one of [{names}]", repr(job.weighting)))
+        raise InvalidInput("`job.tasks`", expected, repr(job.tasks))
+    problem.with_network(job.network).weighted(job.weighting)  # which raise errors for unknown names
+    job.adapt(problem.recipe)  # which raises an error for an invalid learning rate
     if not job.width > 0:
-        problems.append(InvalidInput("`job.width`", "must be a positive number", repr(job.width)))
+        raise InvalidInput("`job.width`", "must be a positive number", repr(job.width))
     if job.epochs is not None and job.epochs < 1:
-        problems.append(InvalidInput("`job.epochs`", "must be a positive integer or None", repr(job.epochs)))
-    if job.lr is not None and not (is_nonnegative(job.lr) and job.lr):
-        problems.append(InvalidInput("`job.lr`", "must be a positive number or None", repr(job.lr)))
+        raise InvalidInput("`job.epochs`", "must be a positive integer or None", repr(job.epochs))
     if device.type == "cuda" and not torch.cuda.is_available():
-        problems.append(InvalidInput("", "CUDA is not available", hint="use `device='cpu'`"))
+        raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if problem.recipe.amp == "fp16" and device.type == "cpu":
-        problems.append(InvalidInput("`recipe.amp`", "must be 'bf16' or None on a CPU", "'fp16'"))
-    return problems
+        raise InvalidInput("`recipe.amp`", "must be 'bf16' or None on a CPU", "'fp16'")
+    if job.taught is not None and targets is None:
+        hint = "use `teach`, or the problem, jobs and targets of a `Lesson`"
+        raise InvalidInput("targets", "are required to train a network that is taught", "None", hint)
+    check_targets(problem, job.tasks, targets or {})

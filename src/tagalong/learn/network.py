@@ -58,10 +58,8 @@ class Network(nn.Module):
         return features
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        features, outputs = self.encode(inputs), {}
         with self.masks():
-            self.reseed_part("encoder")
-            features = self.encoder(inputs)
-            outputs = {}
             for task, head in zip(self.tasks, self.heads, strict=True):
                 self.reseed_part(task)
                 outputs[task] = head(features)

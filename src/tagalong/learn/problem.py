@@ -350,32 +350,31 @@ class Problem:
             hint = "only tables have alternatives, and TabM only replaces their default network"
             expected = f"must be None or one of {', '.join(map(repr, self.alternatives))}"
             raise InvalidInput("network", expected if self.alternatives else "must be None", repr(name), hint)
-        if name not in self._with_networks:
+        if ("network", name) not in self._variants:
             if name in FITTED:
                 fields = fitted_network(name)
             else:
                 assert self.chosen_network is not None
                 fields = self.chosen_network.tabm(self.recipe)
-            self._with_networks[name] = replace(self, chosen_network=None, **fields)
-        return self._with_networks[name]
+            self._variants["network", name] = replace(self, chosen_network=None, **fields)
+        return self._variants["network", name]
 
     def weighted(self, name: str | None) -> Problem:
         """Returns the same problem with other row weights, see `weightings`, or itself if the name is None."""
         if name is None:
             return self
-        if name not in self._with_weights:
+        if name not in self.weightings:
+            names = ", ".join(map(repr, self.weightings))
+            raise InvalidInput("weighting", f"must be None or one of [{names}]", repr(name))
+        if ("weights", name) not in self._variants:
             splits = dict(self.splits)
             for part, weights in self.weightings[name].items():
                 splits[part] = replace(require_in_memory(splits[part], "weighting rows"), weights=weights)
-            self._with_weights[name] = replace(self, train=splits["train"], val=splits["val"], test=splits["test"])
-        return self._with_weights[name]
+            self._variants["weights", name] = replace(self, **splits)  # type: ignore[arg-type]
+        return self._variants["weights", name]
 
     @cached_property
-    def _with_networks(self) -> dict[str, Problem]:
-        return {}
-
-    @cached_property
-    def _with_weights(self) -> dict[str, Problem]:
+    def _variants(self) -> dict[tuple[str, str], Problem]:
         return {}
 
     @cached_property

@@ -66,7 +66,7 @@ class StackStep:
         origins = np.array([distinct.index(start) for start in starts])
         self.job_of_row = self._arrange(range(len(jobs)))
         self.stack, self._best = Stack(networks, origins[self.job_of_row]), Stack(networks, origins)
-        self.network, self._is_warm = self.stack.network, False
+        self.network = self.stack.network
         self._prepare()
 
     def _arrange(self, jobs: Iterable[int]) -> NDArray[np.intp]:
@@ -91,7 +91,7 @@ class StackStep:
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
         relative = [recipe.lr / self._fastest.lr for recipe in recipes]
         trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
-        self._relative_rates = None  # for each trained parameter, a factor for each network
+        self._relative_rates: dict[Tensor, Tensor] = {}  # for each trained parameter, a factor for each network
         if min(relative) < 1:
             self._relative_rates = {p: p.new_tensor(relative).view(-1, *[1] * (p.dim() - 1)) for p in trained}
 
@@ -100,8 +100,7 @@ class StackStep:
         self.optimizer = self._fastest.make_optimizer(self.stack.parameters.values(), captured=is_captured)
         self._step: Callable[[Tensor], None] = self._minimize
         if is_captured:
-            self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self._is_warm else WARM_UP_STEPS)
-            self._is_warm = True
+            self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self.steps else WARM_UP_STEPS)
 
     def rates(self, epoch: int) -> NDArray[np.float64]:
         return np.array([recipe.rate(epoch) for recipe in self._recipes])
@@ -132,9 +131,6 @@ class StackStep:
         weights before and after the step is therefore exact. Since the step is taken with the highest rate, rounding
         errors are not amplified.
         """
-        if self._relative_rates is None:
-            self.optimizer.step()
-            return
         before = [parameter.clone() for parameter in self._relative_rates]
         self.optimizer.step()
         for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
@@ -142,18 +138,15 @@ class StackStep:
 
     def validate(self) -> NDArray[np.float64]:
         losses = np.full((*self.trains.shape, 3), np.nan)
+        rows = self.problem.recipe.batch_size
         losses[self.job_of_row] = self.val.mean_losses(
-            lambda inputs: self.losses.join(self._outputs(self.stack, inputs))
+            lambda inputs: self.losses.join(self.stack.outputs_on(inputs, rows))
         )
         losses[~self.trains] = np.nan
         return losses
 
-    def _outputs(self, stack: Stack, inputs: Tensor) -> dict[str, Tensor]:
-        return stack.outputs_on(inputs, self.problem.recipe.batch_size)
-
     def keep(self, networks: NDArray[np.intp]) -> None:
-        rows = self._rows_of(networks)
-        self._best.copy_from(self.stack, self._to_indices(rows), self._to_indices(networks))
+        self._best.copy_from(self.stack, self._rows_of(networks), torch.as_tensor(networks, device=self.device))
 
     def drop(self, running: NDArray[np.bool_]) -> None:
         jobs = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
@@ -165,7 +158,7 @@ class StackStep:
             self._keep_only(jobs)
 
     def _keep_only(self, jobs: NDArray[np.intp]) -> None:
-        rows, old = self._to_indices(self._rows_of(jobs)), self.optimizer
+        rows, old = self._rows_of(jobs), self.optimizer
         moved = self.stack.keep_only(rows)
         self.job_of_row = jobs
         self._prepare()
@@ -175,23 +168,20 @@ class StackStep:
                 for name, value in state.items()
             }
 
-    def _rows_of(self, jobs: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _rows_of(self, jobs: NDArray[np.intp]) -> Tensor:
         """Returns the first row of each job in the stack."""
         stacked, rows = np.unique(self.job_of_row, return_index=True)
-        return np.asarray(rows[np.searchsorted(stacked, jobs)])
-
-    def _to_indices(self, rows: NDArray[np.intp]) -> Tensor:
-        return torch.from_numpy(rows).to(self.device)
+        return torch.as_tensor(rows[np.searchsorted(stacked, jobs)], device=self.device)
 
     def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
         split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
-        outputs = self._outputs(self._best, split.inputs)
+        outputs = self._best.outputs_on(split.inputs, self.problem.recipe.batch_size)
         scores: list[dict[str, Score]] = [{} for _ in self.jobs]
         for task, learning in zip(self.tasks, learned.T, strict=True):
             networks = np.flatnonzero(learning)
             if not len(networks):
                 continue
-            own_outputs = outputs.pop(task.name).index_select(0, self._to_indices(networks))
+            own_outputs = outputs.pop(task.name).index_select(0, torch.as_tensor(networks, device=self.device))
             weights = [self._problems[network].splits[part].weights for network in networks]
             scale = self.problem.scales.get(task.name)
             task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale, weights)
@@ -213,8 +203,8 @@ class StackStep:
         return {"steps": self.steps, "job_of_row": self.job_of_row.tolist(), **weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.steps = state["steps"]
         self._keep_only(np.array(state["job_of_row"]))
+        self.steps = state["steps"]
         with torch.no_grad():
             for stack, tensors in ((self.stack, state["stack"]), (self._best, state["best"])):
                 for name, tensor in stack.tensors.items():
