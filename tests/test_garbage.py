@@ -26,8 +26,8 @@ ARRAY_RUN = f"run table.csv --targets p,q,r --features-file rows.npy {QUICK} --o
 COMMANDS = {
     "group scores.csv --budget 2 --compare groups.json --cost costs.csv": ("scores.csv", "groups.json", "costs.csv"),
     "group long.json --budget 2": ("long.json",),
-    "plan long.json --budgets 2 --out new.csv": ("long.json",),
-    "verdict plan.csv --json": ("plan.csv",),
+    "plan long.json --budgets 2 --out new": ("long.json",),
+    "verdict own/plan.csv --json": ("own/plan.csv", "own/settings.json", "own/run.sqlite"),
     "verdict run --json": ("run/results.json",),
     "report run": ("run/results.json", "run/groupings.json"),
     "predict run table.csv": ("table.csv", "run/networks/networks.json", "run/networks/*.safetensors"),
@@ -39,7 +39,7 @@ READERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "Problem.from_table": (lambda path: Problem.from_table(path, ["p", "q"]), "table.csv"),
     "Best.load": (lambda path: Best.load(path.parents[1]), "run/networks/networks.json"),
     "Store": (lambda path: Store(path).close(), "run/run.sqlite"),
-    "ExternalStudy": (lambda path: ExternalStudy(TASKS, path.parent).results(), "external/told.json"),
+    "ExternalStudy": (lambda path: ExternalStudy(TASKS, path.parent).results(), "external/settings.json"),
     "TruthTable.load": (TruthTable.load, "truth.npz"),
 }
 STRANGE = (
@@ -79,8 +79,8 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         affinity.to_csv("scores.csv")
         Path("costs.csv").write_text("group,cost\np,1\nq,1\nr,1\np+q,1\np+r,1\nq+r,1\np+q+r,1\n")
         assert main(["group", "scores.csv", "--budget", "2", "--out", "groups.json"]) == 0
-        assert main(["plan", "long.json", "--budgets", "2", "--seeds", "1", "--out", "plan.csv"]) == 0
-        Path("plan.csv").write_text(Path("plan.csv").read_text().replace(",,,,\n", ",1.5,1.5,,\n"))
+        assert main(["plan", "long.json", "--budgets", "2", "--seeds", "1", "--out", "own"]) == 0
+        Path("own/plan.csv").write_text(Path("own/plan.csv").read_text().replace(",,,,\n", ",1.5,1.5,,\n"))
         assert main(RUN.split()) == main(ARRAY_RUN.split()) == 0
         assert [command for command in COMMANDS if main(command.split())] == []
         for page in folder.rglob("report.html"):  # most of all bytes

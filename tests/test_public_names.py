@@ -26,7 +26,7 @@ NAMES = {
     """,
     "tagalong.study": """
         Runner Best Choice Decision ExternalStudy Method Record Results Study Verdict compare_methods
-        default_methods make_method method_names open_runner plan register_method verdict_from_csv
+        default_methods make_method method_names open_runner register_method verdict_from_csv
     """,
     "tagalong.problems": "ProblemSpec known_problems load_problem problem_names register_problem",
     "tagalong.report": """

@@ -25,7 +25,7 @@ def _inputs(tagalong: Terminal) -> None:
 
 @pytest.mark.parametrize(
     ("file", "arguments"),
-    [("plan.csv", ("plan", "affinity.json", "--budgets", "2")), ("out/settings.json", RUN)],
+    [("own/affinity.json", ("plan", "affinity.json", "--budgets", "2", "--out", "own")), ("out/settings.json", RUN)],
 )
 def test_the_error_names_the_file(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, file: str, arguments: tuple[str, ...]

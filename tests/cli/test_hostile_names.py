@@ -71,7 +71,7 @@ def test_groups_and_plans_show_no_control_characters(tagalong: Terminal) -> None
     names = (RED, BELL, REVERSE)
     write(FILE, [["source", *names], *([name, "0.1", "0.2", "0.3"] for name in names)])
     show(tagalong, "group", FILE, "--budget", "2", "--explain", RED, "--out", "gro\x07up.json")
-    show(tagalong, "plan", FILE, "--out", "pl\x07an.csv")
+    show(tagalong, "plan", FILE, "--out", "pl\x07an")
 
 
 def test_progress_and_logs_show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from terminal import Terminal, environment
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Problem, Recipe
-from tagalong.study import ExternalStudy, Study
+from tagalong.study import Study
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TASKS = ["age", "weight", "ill", "kind"]
@@ -172,7 +172,7 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         ("predict nowhere table.csv", "nowhere"),
         ("plan missing.csv", "missing.csv"),
         ("plan square.csv --seeds 0", "--seeds"),
-        ("plan square.csv --out plan.json", "--out"),
+        ("plan square.csv --runs 0", "--runs"),
         ("plan big.csv --budgets 2", "big.csv"),
         ("verdict missing.csv", "missing.csv"),
         ("verdict table.csv", "network"),
@@ -196,26 +196,44 @@ def test_an_error_names_what_to_change_and_trains_nothing(
     assert not Path("runs").exists()
 
 
-def fill_in(losses: Any) -> None:
-    """Fills in the losses of plan.csv with those of a function of network and seed."""
-    plan = pd.read_csv("plan.csv", dtype=str, keep_default_na=False)
+def fill_in(losses: Any, path: str = "own/plan.csv") -> None:
+    """Fills in the losses of a plan with those of a function of network and seed."""
+    plan = pd.read_csv(path, dtype=str, keep_default_na=False)
     for column in ("val_loss", "test_loss"):
         plan[column] = [losses(row.network, int(row.seed)) for row in plan.itertuples()]
-    plan.to_csv("plan.csv", index=False)
+    plan.to_csv(path, index=False)
 
 
 def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     Path("affinity.csv").write_text(",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n")
-    assert "train 18 networks" in tagalong("plan", "affinity.csv", "--budgets", "2").out
+    planned = tagalong("plan", "affinity.csv", "--budgets", "2", "--out", "own").out
+    assert "train 18 networks" in planned
+    assert "tagalong verdict own/plan.csv" in planned
+    assert json.loads(tagalong("verdict", "own", "--json").out)["networks"]  # nothing is trained yet
     fill_in(lambda network, seed: 1.0 if network == "a+b+c" else 0.5 + 0.001 * seed)
-    assert "rouping is worth it" in tagalong("verdict", "plan.csv").out
-    assert json.loads(tagalong("verdict", "plan.csv", "--json").out)["verdict"]["worth_it"] is True
-    assert tagalong("verdict", "plan.csv", "--out", "own").out.endswith("\nreport: own/report.html\n")
-    assert "tagalong verdict plan.csv --out own" in Path("own/report.html").read_text(encoding="utf-8")
-    assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "plan.csv", "--quiet").out
-    assert "--budgets" in tagalong.error_of("verdict", "plan.csv", "--budgets", "2")
-    ExternalStudy(["a", "b"], "external").plan(methods=["stl"])
-    assert "--out" in tagalong.error_of("verdict", "plan.csv", "--out", "external")
+    result = tagalong("verdict", "own/plan.csv").out
+    assert "rouping is worth it" in result
+    assert "own/report.html" in result
+    assert json.loads(tagalong("verdict", "own/plan.csv", "--json").out)["verdict"]["worth_it"] is True
+    assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "own/plan.csv", "--quiet").out
+    assert "--budgets" in tagalong.error_of("verdict", "own/plan.csv", "--budgets", "2")
+
+
+def test_twelve_runs_are_planned_in_rounds(tagalong: Terminal) -> None:
+    Path("affinity.csv").write_text(",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n")
+    command = ("plan", "affinity.csv", "--methods", "mtl,tag", "--budgets", "2", "--out", "own", "--json")
+    first = json.loads(tagalong(*command, "--runs", "7").out)
+    assert (first["round"], first["rounds"], len(first["networks"])) == (1, 2, 3)
+    fill_in(lambda network, seed: 1.0 if network == "a+b+c" else 0.5 + 0.001 * seed, first["file"])
+    second = json.loads(tagalong("verdict", first["file"], "--json").out)
+    assert (second["round"], second["rounds"], second["file"]) == (2, 2, "own/plan-2.csv")
+    assert second["verdict"]["provisional"]
+    fill_in(lambda network, seed: 1.0 if network == "a+b+c" else 0.5 + 0.001 * seed, second["file"])
+    last = json.loads(tagalong("verdict", second["file"], "--json").out)
+    assert len(first["networks"]) + len(second["networks"]) == 6
+    assert (last["networks"], len(last["settling"])) == ([], 6)
+    assert "To settle it, train 6 more networks" in tagalong("verdict", "own").out
+    assert len(json.loads(tagalong(*command, "--runs", "12").out)["networks"]) == 3
 
 
 def test_a_table_of_losses_gives_a_verdict_for_any_budgets(tagalong: Terminal) -> None:
@@ -231,28 +249,36 @@ def test_a_table_of_losses_gives_a_verdict_for_any_budgets(tagalong: Terminal) -
 
 def test_copies_are_planned_and_judged_by_their_predictions(tagalong: Terminal) -> None:
     Path("affinity.csv").write_text(",a,b\na,0,5\nb,5,0\n")
-    result = tagalong("plan", "affinity.csv", "--budgets", "2", "--methods", "mtl,ensemble,tag", "--seeds", "2")
-    assert "tagalong verdict plan.csv --targets-file TARGETS" in result.out
-    plan = pd.read_csv("plan.csv", dtype=str, keep_default_na=False)
     labels = {f"{part}_{task}": np.random.default_rng(0).normal(size=100) for part in ("val", "test") for task in "ab"}
     np.savez("targets.npz", **labels)
+    command = (
+        "plan",
+        "affinity.csv",
+        "--budgets",
+        "2",
+        "--methods",
+        "mtl,ensemble,tag",
+        "--seeds",
+        "2",
+        "--out",
+        "own",
+    )
+    assert "--targets-file" in tagalong.error_of(*command)
+    tagalong(*command, "--targets-file", "targets.npz")
+    plan = pd.read_csv("own/plan.csv", dtype=str, keep_default_na=False)
     plan["predictions"] = plan.network + "-" + plan.seed + ".npz"
     for row in plan.itertuples():
         noise = np.random.default_rng([1, int(row.seed)])
-        np.savez(row.predictions, **{name: values + noise.normal(size=100) for name, values in labels.items()})
-    plan.to_csv("plan.csv", index=False)
-    judged = json.loads(tagalong("verdict", "plan.csv", "--targets-file", "targets.npz", "--json").out)
+        kept = {name: values for name, values in labels.items() if name[-1] in row.network.split("+")}
+        np.savez(f"own/{row.predictions}", **{name: one + noise.normal(size=100) for name, one in kept.items()})
+    plan.to_csv("own/plan.csv", index=False)
+    judged = json.loads(tagalong("verdict", "own/plan.csv", "--json").out)
     losses = {
         record["method"]: np.mean([score["loss"] for score in record["test"].values()]) for record in judged["records"]
     }
     assert losses["ensemble"] == pytest.approx(losses["mtl"] / 2, rel=0.2)  # the noise of two networks is averaged
-    networks = json.loads(tagalong("plan", "affinity.csv", "--methods", "ensemble", "--seeds", "1", "--json").out)
-    (copy,) = [network for network in networks["networks"] if "copy" in network]
-    assert (copy["copy"], copy["copy_of_seed"], copy["seed"] > 1000) == (1, 0, True)
-    plan.to_csv("plan.csv", index=False)
-    assert "--targets-file" in tagalong.error_of("verdict", "plan.csv")
     np.savez("targets.npz", **{**labels, "val_a": labels["val_a"][:50]})
-    assert "targets.npz" in tagalong.error_of("verdict", "plan.csv", "--targets-file", "targets.npz")
+    assert "targets" in tagalong.error_of(*command, "--targets-file", "targets.npz")
 
 
 def test_a_plan_takes_an_affinity_for_each_method_in_any_direction(tagalong: Terminal) -> None:
@@ -260,16 +286,17 @@ def test_a_plan_takes_an_affinity_for_each_method_in_any_direction(tagalong: Ter
     for name, matrix in matrices.items():
         affinity = replace(Affinity.from_matrix(matrix, ["a", "b", "c"]), settings={"estimator": name})
         affinity.save(f"{name}.json")
-    assert "for mtl, stl, tag, cs;" in tagalong("plan", "lookahead.json", "cosine.json", "--budgets", "2").out
-    rows = Path("plan.csv").read_text().splitlines()
-    assert "a+b,0,a,tag:2,,,,," in rows
-    assert "b+c,0,c,cs:2,,,,," in rows
-    assert "'cosine'" in tagalong.error_of("plan", "lookahead.json", "--methods", "tag,cs")
-    assert "'cosine', 'cosine'" in tagalong.error_of("plan", "cosine.json", "cosine.json")
+    planned = tagalong("plan", "lookahead.json", "cosine.json", "--budgets", "2", "--out", "both")
+    assert "for mtl, stl, tag, cs;" in planned.out
+    rows = Path("both/plan.csv").read_text()
+    assert "\na+b,0,a," in rows
+    assert "\nb+c,0,c," in rows
+    assert "lookahead.json" in tagalong.error_of("plan", "lookahead.json", "--methods", "tag,cs")
+    assert "cosine.json" in tagalong.error_of("plan", "cosine.json", "cosine.json")
     Path("transposed.csv").write_text("target,a,b,c\na,0,5,0\nb,5,0,0\nc,1,0,0\n")
-    tagalong("plan", "lookahead.json", "--out", "one.csv")
-    tagalong("plan", "transposed.csv", "--axis", "target", "--out", "two.csv")
-    assert Path("one.csv").read_text() == Path("two.csv").read_text()
+    tagalong("plan", "lookahead.json", "--out", "one")
+    tagalong("plan", "transposed.csv", "--axis", "target", "--out", "two")
+    assert Path("one/plan.csv").read_text() == Path("two/plan.csv").read_text()
 
 
 def test_problems_and_the_leaderboard_are_listed(tagalong: Terminal) -> None:

@@ -13,7 +13,8 @@ import torch
 
 from tagalong import MLP, Affinity, ExternalStudy, Group, Problem, Recipe, Results, Study, Task, Verdict
 from tagalong.integrations.sklearn import GroupedMultiTaskClassifier, GroupedMultiTaskRegressor
-from tagalong.study import Best, make_executor, plan, read_run, verdict_from_csv
+from tagalong.study import Best, make_executor, read_run
+from tagalong.study.external_files import read_targets
 
 Document = dict[str, Any]
 Columns = Mapping[str, Any]
@@ -210,10 +211,14 @@ def describe_networks(networks: Sequence[Network]) -> list[str]:
     return [f"{'+'.join(tasks)}, seed {seed}" for tasks, seed in networks]
 
 
-def write_plan(matrix: Any, tasks: Sequence[str], methods: Sequence[str], path: Path) -> list[Network]:
+def write_plan(
+    matrix: Any, tasks: Sequence[str], methods: Sequence[str], path: Path, targets_file: Path | None = None
+) -> list[Network]:
     """Plans the networks for budgets 2 and 3 and two seeds from affinities, and writes them as a table to fill in."""
-    planned = plan(Affinity.from_matrix(matrix, tasks), budgets=[2, 3], methods=methods, seeds=2)
-    planned.to_csv(path)
+    known_tasks, labels = (tasks, None) if targets_file is None else read_targets(targets_file, tasks)
+    study = ExternalStudy(known_tasks, path.parent, targets=labels)
+    planned = study.plan(Affinity.from_matrix(matrix, tasks), budgets=[2, 3], methods=methods, seeds=2)
+    assert study.write_table() == path
     return list(planned.networks)
 
 
@@ -229,9 +234,11 @@ def fill_in(path: Path, columns: Callable[[tuple[str, ...], int, str], Mapping[s
         writer.writerows(lines)
 
 
-def read_verdict(path: Path, targets_file: Path | None = None) -> Results:
+def read_verdict(path: Path) -> Results:
     """Returns the results of a table of networks that was filled in."""
-    return verdict_from_csv(path, targets_file=targets_file)
+    study = ExternalStudy.load(path.parent)
+    study.tell_file(path)
+    return study.results()
 
 
 ESTIMATOR_SETTINGS: dict[str, Any] = {

@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "infinite score": ("group infinite.csv --budget 2", ["infinite.csv"]),
     "task twice in a matrix": ("group twice.csv --budget 2", ["twice.csv", "red"]),
     "misspelled option": ("group square.csv --bugdet 2", ["--bugdet"]),
-    "plan of the wrong type": ("plan square.csv --out plan.json", ["--out"]),
+    "plan without runs": ("plan square.csv --runs 0", ["--runs"]),
     "plan without losses": ("verdict plan.csv", ["plan.csv"]),
     "folder without a run": ("report empty", ["empty"]),
     "unknown experiment": ("paper everything", ["everything"]),

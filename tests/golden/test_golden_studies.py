@@ -342,7 +342,8 @@ def test_a_planned_table_of_losses(golden, tmp_path):
 
 def test_a_planned_table_of_prediction_files(golden, tmp_path):
     path = tmp_path / "plan.csv"
-    networks = write_plan(AFFINITIES, list(KINDS), ["tag", "ensemble"], path)
+    save_parts(tmp_path / "targets.npz", {part: labels(part) for part in ("val", "test")})
+    networks = write_plan(AFFINITIES, list(KINDS), ["tag", "ensemble"], path, tmp_path / "targets.npz")
     golden("planned networks with copies", sorted(describe_networks(networks)))
 
     def file_of(tasks: tuple[str, ...], seed: int, task: str) -> Mapping[str, str]:
@@ -351,8 +352,7 @@ def test_a_planned_table_of_prediction_files(golden, tmp_path):
         return {"predictions": file.name}
 
     fill_in(path, file_of)
-    save_parts(tmp_path / "targets.npz", {part: labels(part) for part in ("val", "test")})
-    check_answer(golden, "a table of predictions", read_verdict(path, tmp_path / "targets.npz"))
+    check_answer(golden, "a table of predictions", read_verdict(path))
 
 
 # Estimators of scikit-learn

@@ -1,5 +1,6 @@
 """Methods make the same decisions whether networks are trained by the study or elsewhere."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
         again = ExternalStudy(problem.names, out / "external")
         assert again.ask() is None
         assert again.results().records == theirs.records
+    for name in ("groupings.json", *affinities):
+        documents = [json.loads((out / folder / name).read_text()) for folder in ("study", "external")]
+        assert documents[0] == documents[1]
     return mine, theirs, trained
 
 

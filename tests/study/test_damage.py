@@ -70,8 +70,8 @@ DOCUMENTS: dict[str, tuple[Callable[[Path], object], Sequence[str | int], Any]] 
     "groupings.json": (read_run, ("groupings", 1, "grouping", "value"), "x"),
     "affinity.json": (read_run, ("mean", 0, 1), "x"),
     "networks/networks.json": (predict, ("tasks", 0, "kind"), "ordinal"),
-    "told.json": (read_external, ("plan", "seeds", 0), None),
-    "told/affinity-tag.json": (read_external, ("tasks", 0), 7),
+    "external/settings.json": (read_external, ("trained_elsewhere", "seeds", 0), None),
+    "external/affinity.json": (read_external, ("tasks", 0), 7),
 }
 
 
@@ -93,8 +93,8 @@ def edit(path: Path, place: Sequence[str | int], value: Any) -> None:
 def test_a_document_that_cannot_be_read_is_named_in_one_sentence(
     intact: Path, external: Path, tmp_path: Path, file: str, damage: str
 ) -> None:
-    folder = copied(external if file.startswith("told") else intact, tmp_path)
-    path, (read, place, value) = folder / file, DOCUMENTS[file]
+    folder = copied(external if file.startswith("external") else intact, tmp_path)
+    path, (read, place, value) = folder / file.removeprefix("external/"), DOCUMENTS[file]
     if damage == "truncated":
         path.write_bytes(path.read_bytes()[:-20])
     elif damage == "unknown version":

@@ -19,10 +19,8 @@ from external_predictions import (
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, outputs_on
+from tagalong.learn import MLP, Problem, Recipe, Split, Task, outputs_on
 from tagalong.study import ExternalStudy, Results, Study, open_runner
-from tagalong.study.external_results import check_told_predictions
-from tagalong.study.external_targets import check_targets
 from tagalong.study.members import member_seed, serving_network
 
 METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
@@ -153,19 +151,19 @@ def test_a_copy_that_diverged_makes_the_average_unknown(tmp_path: Path) -> None:
 def test_copies_of_a_seed_with_which_mtl_diverged_are_not_requested() -> None:
     study = planned_study()
     study.tell(NAMES, 1, val=None, test=None)
-    tell_all(study)
+    assert tell_all(study) == 7  # of 14
     assert {record.seed for record in study.results().records} == {0}
-    assert (NAMES, member_seed(1, 1)) not in study._open.known
 
 
 def test_certain_predictions_have_no_loss() -> None:
     labels = {"ill": np.array([0.0, 1.0, np.nan]), "kind": np.array([0, 2, 1])}
     tasks = [Task("ill"), Task("kind", "multiclass", classes=3)]
-    targets = check_targets(tasks, {"val": labels, "test": labels})
+    study = ExternalStudy(tasks, targets={"val": labels, "test": labels})
+    study.plan(methods=["mtl"], seeds=1)
     told = {"ill": [0, 1, 0.5], "kind": np.eye(3)[[0, 2, 1]]}
-    result = check_told_predictions(Job(("ill", "kind"), 0), targets, told, told)
-    assert [score.loss for score in result.test.values()] == pytest.approx([0.0, 0.0], abs=1e-300)
-    assert np.isnan(result.test["ill"].rows).tolist() == [False, False, True]
+    study.tell(["ill", "kind"], 0, val=told, test=told)
+    (record,) = study.results().records
+    assert [score.loss for score in record.test.values()] == pytest.approx([0.0, 0.0], abs=1e-300)
 
 
 def test_dense_targets_are_averaged() -> None:
@@ -191,28 +189,29 @@ PROBABILITIES = predictions_of(NAMES, 0, "val")
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("told", "place"),
     [
-        (wrong(to=np.full(10, 0.5)), "`val`: the predictions for 'ill' must have 120 rows"),
-        (wrong(to=PROBABILITIES["ill"] * 2), "'ill' must be probabilities .*logits=True"),
-        (wrong(to=-PROBABILITIES["ill"]), "'ill' must be probabilities"),
-        (wrong(to=PROBABILITIES["ill"] * np.nan), "'ill' must be finite numbers"),
-        (wrong(to=np.ones(120)), "'ill' must not be 0 for the class of the label"),
-        (wrong(to=0.3), "'ill' must be an array with one entry per row"),
-        (wrong(to="low"), "'ill' must be an array of numbers"),
-        (wrong(task="kind", to=PROBABILITIES["kind"][:, :2]), "'kind' must have one column for each of 3 classes"),
-        (wrong(task="kind", to=PROBABILITIES["kind"] / 2), "'kind' must be probabilities that sum to 1"),
-        (wrong("test", "age", to=np.full(90, 1e100)), "`test`: .*'age' must be at most"),
-        ({"val": {}, "test": {}}, "`val` must have predictions for 'age'"),
-        ({"val": None, "test": {}}, "`val` must be a mapping"),
-        ({**wrong(to=PROBABILITIES["ill"]), "rows": {}}, "`rows` and `val_rows` must be omitted"),
-        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "`steps`"),
+        (wrong(to=np.full(10, 0.5)), "`val`: the predictions for 'ill'"),
+        (wrong(to=PROBABILITIES["ill"] * 2), "'ill'"),
+        (wrong(to=-PROBABILITIES["ill"]), "'ill'"),
+        (wrong(to=PROBABILITIES["ill"] * np.nan), "'ill'"),
+        (wrong(to=np.ones(120)), "'ill'"),
+        (wrong(to=0.3), "'ill'"),
+        (wrong(to="low"), "'ill'"),
+        (wrong(task="kind", to=PROBABILITIES["kind"][:, :2]), "'kind'"),
+        (wrong(task="kind", to=PROBABILITIES["kind"] / 2), "'kind'"),
+        (wrong("test", "age", to=np.full(90, 1e100)), "`test`: the predictions for 'age'"),
+        ({"val": {}, "test": {}}, "`val`"),
+        ({"val": None, "test": {}}, "`val`"),
+        ({**wrong(to=PROBABILITIES["ill"]), "rows": {}}, "`rows`"),
+        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "steps"),
     ],
 )
-def test_invalid_predictions_are_explained(told: dict[str, Any], message: str) -> None:
+def test_invalid_predictions_are_rejected(told: dict[str, Any], place: str) -> None:
     study = planned_study()
-    with pytest.raises(InvalidInput, match=message):
+    with pytest.raises(InvalidInput) as caught:
         study.tell(NAMES, 0, **told)
+    assert place in str(caught.value.argument)
     assert (NAMES, 0) in study.pending()
 
 
@@ -224,52 +223,45 @@ def changed(part: str, task: str, labels: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("targets", "message"),
+    ("targets", "place"),
     [
-        (changed("val", "ill", np.full(120, 2.0)), "`targets`: 'val', 'ill' must be 0 or 1"),
-        (changed("val", "kind", np.full(120, 3)), "'val', 'kind' must be classes from 0 to 2"),
-        (changed("test", "kind", np.full(90, 0.5)), "'test', 'kind' must be classes from 0 to 2"),
-        (changed("test", "age", np.full(90, np.nan)), "'test', 'age' must have labels"),
-        (changed("test", "age", np.ones(89)), "`targets`: 'test' must have as many rows"),
-        (changed("val", "kind", np.ones((120, 3))), "'val', 'kind' must have one label per row"),
-        (changed("val", "age", ["x"] * 120), "'val', 'age' must be an array of numbers"),
-        ({"val": TARGETS["val"]}, "`targets` .* found none for 'test'"),
-        ({**TARGETS, "train": {}}, "`targets` must have .* found the unknown 'train'"),
-        ({**TARGETS, "val": {"age": [1.0]}}, "'val' must have labels for .* none for 'kind'"),
+        (changed("val", "ill", np.full(120, 2.0)), "`targets`: 'val', 'ill'"),
+        (changed("val", "kind", np.full(120, 3)), "'val', 'kind'"),
+        (changed("test", "kind", np.full(90, 0.5)), "'test', 'kind'"),
+        (changed("test", "age", np.full(90, np.nan)), "'test', 'age'"),
+        (changed("test", "age", np.ones(89)), "'test'"),
+        (changed("val", "kind", np.ones((120, 3))), "'val', 'kind'"),
+        (changed("val", "age", ["x"] * 120), "'val', 'age'"),
+        ({"val": TARGETS["val"]}, "targets"),
+        ({**TARGETS, "train": {}}, "targets"),
+        ({**TARGETS, "val": {"age": [1.0]}}, "'val'"),
     ],
 )
-def test_invalid_targets_are_explained(targets: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_invalid_targets_are_rejected(targets: Any, place: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
         ExternalStudy(TASKS, targets=targets)
+    assert place in str(caught.value.argument)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "options", "message"),
+    ("tasks", "options", "argument"),
     [
-        (NAMES, {"targets": TARGETS}, "`tasks` must be Task objects if `targets` are given"),
-        ([OWN, *TASKS[1:]], {"targets": TARGETS}, "task 'age' must have a built-in loss"),
-        (NAMES, {"logits": True}, "`logits` can only be used together with `targets`"),
+        (NAMES, {"targets": TARGETS}, "tasks"),
+        ([OWN, *TASKS[1:]], {"targets": TARGETS}, "'age'"),
+        (NAMES, {"logits": True}, "logits"),
+        ("age", {}, "tasks"),
+        ([], {}, "tasks"),
+        (["age", "age"], {}, "tasks"),
+        (["age", 3], {}, "tasks"),
     ],
 )
-def test_targets_need_tasks_with_built_in_losses(tasks: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_invalid_tasks_are_rejected(tasks: Any, options: dict[str, Any], argument: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
         ExternalStudy(tasks, **options)
+    assert argument in str(caught.value.argument)
 
 
 def test_other_targets_than_those_of_the_folder_are_rejected(tmp_path: Path) -> None:
     planned_study(tmp_path)
-    other = ExternalStudy(TASKS, tmp_path, targets=changed("val", "age", np.arange(120.0)))
-    for call in (other.ask, lambda: other.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)):
-        with pytest.raises(InvalidInput, match="`targets` must be those of the study in this folder"):
-            call()
-
-
-def test_a_file_left_by_a_killed_process_is_not_taken_for_another(tmp_path: Path) -> None:
-    study = planned_study(tmp_path)
-    before = (tmp_path / "told.json").read_bytes()
-    study.tell(NAMES, 0, val=predictions_of(NAMES, 7, "val"), test=predictions_of(NAMES, 7, "test"))
-    (tmp_path / "told.json").write_bytes(before)  # as if the process had been killed before it was written
-    tell_all(planned_study(tmp_path))
-    whole = planned_study()
-    tell_all(whole)
-    assert ExternalStudy(NAMES, tmp_path).results().records == whole.results().records
+    with pytest.raises(InvalidInput, match="`targets`"):
+        ExternalStudy(TASKS, tmp_path, targets=changed("val", "age", np.arange(120.0)))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tagalong.errors import InvalidInput, pluralize
+from tagalong.errors import InvalidInput, first_few, pluralize
 
 from . import options
-from .arguments import check_exists, check_folder, parse_budgets, parse_methods, parse_pairs
+from .arguments import check_exists, check_folder, integer_option, parse_budgets, parse_methods, parse_pairs
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
 from .run import show_table
@@ -20,9 +20,10 @@ from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
-    from tagalong.study import Results, TrainingPlan
+    from tagalong.study import ExternalStudy, Results
 
 DEFAULT_BUDGETS = (2, 3)
+DEFAULT_FOLDER = Path("runs/own")
 Files = Annotated[
     list[Path],
     typer.Argument(
@@ -32,91 +33,16 @@ Files = Annotated[
         show_default=False,
     ),
 ]
-CsvOption = Annotated[
-    Path | None,
-    options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Output file; plan.csv by default."),
-]
-
-
-def plan(
-    files: Files,
-    budgets: options.BudgetsOption = None,
-    methods: options.MethodsOption = None,
-    seeds: options.SeedsOption = None,
-    axis: AxisOption = AxisChoice.source,
-    out: CsvOption = None,
-    json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-) -> None:
-    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
-
-    Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`. With
-    `--methods ensemble` or `best-of`, copies of a network are listed with seeds of their own. Their answers are
-    averaged, so fill in the names of files with predictions instead of losses.
-
-    Example:
-        `tagalong plan affinity.json --budgets 2,3`: list the networks to train with your own script
-    """
-    from tagalong.study import plan as make_plan
-
-    if seeds is not None and seeds < 1:
-        raise InvalidInput("seeds", "must be a positive integer", str(seeds))
-    if out is not None and out.suffix.lower() != ".csv":
-        raise InvalidInput("out", "must end in .csv", repr(str(out)))
-    affinities = [_read_affinity(file, axis.value) for file in files]
-    tasks = len(affinities[0].tasks)
-    if budgets is None:
-        sizes = [budget for budget in DEFAULT_BUDGETS if budget <= tasks]
-    else:
-        sizes = parse_budgets(budgets, tasks)
-    names = None if methods is None else parse_methods(methods)
-    with name_arguments(scores=", ".join(map(str, files))):
-        planned = make_plan(affinities, sizes, names, 3 if seeds is None else seeds)
-    path = planned.to_csv(out or Path("plan.csv"))
-    if json:
-        networks = [_network_document(planned, *network) for network in planned.networks]
-        print(dumps({"file": str(path), "networks": networks}, indent=1))
-        return
-    if quiet:
-        print_text(str(path))
-        return
-    console = screen()
-    count = pluralize(len(planned.networks), "network")
-    print_line(console, f"train {count} for {', '.join(planned.methods)}; enter the results in {path}, then run:")
-    if not planned.copies:
-        print_line(console, f"tagalong verdict {path}")
-        return
-    print_line(console, f"tagalong verdict {path} --targets-file TARGETS")
-    print_line(console, "Copies are averaged, so enter the names of files with predictions instead of losses.")
-
-
-def _network_document(planned: TrainingPlan, tasks: Sequence[str], seed: int) -> dict[str, Any]:
-    document: dict[str, Any] = {"tasks": list(tasks), "seed": seed}
-    if seed in planned.copies:
-        record, copy = planned.copies[seed]
-        document |= {"copy": copy, "copy_of_seed": record}
-    return document
-
-
-def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
-    from tagalong.group import read_table
-
-    check_exists(file, "an affinity: saved by tagalong, or a square table")
-    table = read_table(file, axis)
-    if table.kind not in ("affinity", "square"):
-        raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
-    affinity: Affinity = table.scores
-    return affinity
-
-
-ResultsFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE", help="A completed plan, the folder of a finished run, or its results.json.", show_default=False
+RunsOption = Annotated[
+    int | None,
+    options.make_option(
+        options.COMPARISON,
+        "--runs",
+        metavar="NUMBER",
+        parser=integer_option,
+        text="Train at most this many networks in all; no limit by default.",
     ),
 ]
-
-
 TargetsFileOption = Annotated[
     Path | None,
     options.make_option(
@@ -130,6 +56,73 @@ LogitsOption = Annotated[
     bool,
     options.make_option(options.TABLE, "--logits", text="Predictions for classes are logits instead of probabilities."),
 ]
+ResultsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A table or JSON file with the results of networks, the folder of a run, or its results.json.",
+        show_default=False,
+    ),
+]
+
+
+def plan(
+    files: Files,
+    budgets: options.BudgetsOption = None,
+    methods: options.MethodsOption = None,
+    seeds: options.SeedsOption = None,
+    runs: RunsOption = None,
+    targets_file: TargetsFileOption = None,
+    kinds: options.KindsOption = None,
+    logits: LogitsOption = False,
+    axis: AxisOption = AxisChoice.source,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
+
+    Train the networks with your own script, fill in their validation and test losses, and run `tagalong verdict`. Those
+    that settle most come first. With few `--runs`, half of them look for the best groups, and the others judge these.
+    With `--targets-file`, fill in the names of files with predictions instead of losses. Answers of several networks
+    can then be averaged, as with `--methods ensemble` or `best-of`.
+
+    Example:
+        `tagalong plan affinity.json --budgets 2,3 --runs 12`: list the networks to train with your own script
+    """
+    from tagalong.study import ExternalStudy, read_targets
+
+    check_folder(out)
+    if seeds is not None and seeds < 1:
+        raise InvalidInput("seeds", "must be a positive integer", str(seeds))
+    affinities = [_read_affinity(file, axis.value) for file in files]
+    tasks = affinities[0].tasks
+    if budgets is None:
+        sizes = [budget for budget in DEFAULT_BUDGETS if budget <= len(tasks)]
+    else:
+        sizes = parse_budgets(budgets, len(tasks))
+    names = None if methods is None else parse_methods(methods)
+    folder = out or DEFAULT_FOLDER
+    if targets_file is None:
+        study = ExternalStudy(tasks, folder, logits=logits)
+    else:
+        known_tasks, labels = read_targets(targets_file, tasks, None if kinds is None else parse_pairs(kinds, "kinds"))
+        study = ExternalStudy(known_tasks, folder, targets=labels, logits=logits)
+    names_of_files = ", ".join(map(str, files))
+    with name_arguments(scores=names_of_files, affinity=names_of_files, targets="--targets-file"):
+        study.plan(affinities, budgets=sizes, methods=names, seeds=3 if seeds is None else seeds, runs=runs)
+    _show_next_round(study, study.write_table(), json=json, quiet=quiet)
+
+
+def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
+    from tagalong.group import read_table
+
+    check_exists(file, "an affinity: saved by tagalong, or a square table")
+    table = read_table(file, axis)
+    if table.kind not in ("affinity", "square"):
+        raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
+    affinity: Affinity = table.scores
+    return affinity
 
 
 def verdict(
@@ -142,35 +135,46 @@ def verdict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Compares networks that you trained yourself, and tells you whether grouping is worth it.
+    """Compares networks that you trained yourself, tells you whether grouping is worth it, and what to train next.
 
     FILE has one row per network, seed and task, with the columns network (e.g. age+ill), seed, task, val_loss and
-    test_loss, as written by `tagalong plan`. Groups are chosen by validation losses and judged by test losses. With
-    `--out`, the results and a report, `report.html`, are saved. With `--targets-file`, the column predictions names
-    a file for each network, from which losses and averages are computed.
+    test_loss, as written by `tagalong plan`. Results are added to the plan in the same folder or in `--out`. Without a
+    plan, the groups are chosen by validation losses and judged by test losses.
 
     Example:
-        `tagalong verdict plan.csv --out runs/own`: compare the networks, and write a report
+        `tagalong verdict runs/own/plan.csv`: compare the networks, and write a report
     """
-    from tagalong.study import Results, tasks_in_csv, verdict_from_csv
+    from tagalong.study import ExternalStudy, Results, compare_networks, has_plan, read_networks
 
-    _check_output_folder(out)
+    check_folder(out)
     check_exists(file, "a filled-in plan, or a finished run's folder or results.json")
+    folder = out or (file if file.is_dir() else file.parent)
+    is_run = file.is_dir() or (file.suffix.lower() == ".json" and not file.read_bytes().lstrip().startswith(b"["))
     given = {"budgets": budgets, "targets_file": targets_file, "kinds": kinds, "logits": logits or None}
-    if file.is_dir() or file.suffix.lower() == ".json":
+    if has_plan(folder) or is_run:
         for name in (name for name, value in given.items() if value is not None):
-            raise InvalidInput(name, "can only be used with a table of losses", str(file), f"omit `{name}`")
+            raise InvalidInput(name, "can only be used with a table that has no plan", str(file), f"omit `{name}`")
+    if has_plan(folder):
+        study = ExternalStudy.load(folder)
+        if not is_run:
+            study.tell_file(file)
+        table, results = study.write_table(), study.results_so_far()
+        if results is not None and not json:
+            show_table(results, quiet)
+        _show_next_round(study, table, json=json, quiet=quiet, results=results)
+        return
+    if is_run:
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        wanted = None if budgets is None else parse_budgets(budgets, len(tasks_in_csv(file)))
-        results = verdict_from_csv(
+        own, networks = read_networks(
             file,
-            budgets=wanted,
             targets_file=targets_file,
             kinds=None if kinds is None else parse_pairs(kinds, "kinds"),
             logits=logits,
         )
+        sizes = None if budgets is None else parse_budgets(budgets, len(own.tasks))
+        results = compare_networks(own, networks, sizes, file.stem)
     page = None if out is None else _save_report(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
@@ -182,16 +186,42 @@ def verdict(
         print_line(console, f"report: {page}")
 
 
-def _check_output_folder(out: Path | None) -> None:
-    check_folder(out)
-    if out is not None and ((out / "run.sqlite").exists() or (out / "told.json").exists()):
-        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
+def _show_next_round(
+    study: ExternalStudy, table: Path | None, *, json: bool, quiet: bool, results: Results | None = None
+) -> None:
+    """Says which networks to train next or, if the verdict is provisional in the end, which ones would settle it."""
+    following = study.next_round()
+    settling = [] if table is not None or results is None else study.settling()
+    if json:
+        document: Mapping[str, Any] = {} if results is None else results.to_document()
+        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in following.networks]
+        rounds = {"round": following.round, "rounds": following.rounds, "file": None if table is None else str(table)}
+        extra = [{"tasks": list(tasks), "seed": seed} for tasks, seed in settling]
+        print(dumps({**document, **rounds, "networks": networks, "settling": extra}, indent=1, allow_nan=False))
+        return
+    if quiet:
+        if table is not None:
+            print_text(str(table))
+        return
+    console = screen()
+    if table is not None:
+        count = pluralize(len(following.networks), "network")
+        place = f"round {following.round} of {following.rounds}"
+        print_line(console, f"{place}: train {count} for {', '.join(following.methods)}; enter the results, then run:")
+        print_line(console, f"tagalong verdict {table}")
+    elif settling:
+        names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in settling]
+        print_line(console, f"To settle it, train {pluralize(len(names), 'more network')}: {first_few(names)}.")
+    if results is not None and study.out is not None:
+        print_line(console, f"report: {study.out / 'report.html'}")
 
 
 def _save_report(results: Results, out: Path, file: Path) -> Path:
     """Writes `results.json` and `report.html`; returns the path of the report."""
     from tagalong.report import write_report
 
+    if (out / "run.sqlite").exists():
+        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
     results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
     results.save(out / "results.json")
     return write_report(out)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from .executors import Pending as Pending
     from .executors import make_executor as make_executor
     from .external import ExternalStudy as ExternalStudy
-    from .external_backend import ExternalBackend as ExternalBackend
-    from .external_csv import tasks_in_csv as tasks_in_csv
-    from .external_csv import verdict_from_csv as verdict_from_csv
+    from .external import has_plan as has_plan
+    from .external_files import read_targets as read_targets
+    from .external_table import compare_networks as compare_networks
+    from .external_table import read_networks as read_networks
+    from .external_table import verdict_from_csv as verdict_from_csv
     from .finished_run import Run as Run
     from .finished_run import read_run as read_run
     from .learning import LateNetworks as LateNetworks
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from .methods import method_names as method_names
     from .methods import register_method as register_method
     from .planning import TrainingPlan as TrainingPlan
-    from .planning import plan as plan
     from .records import Cost as Cost
     from .records import Label as Label
     from .records import ProblemInfo as ProblemInfo
@@ -72,7 +73,6 @@ _HOMES = {
     "Cost": ".records",
     "Decision": ".methods",
     "Executor": ".executors",
-    "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",
     "Label": ".records",
     "LateNetworks": ".learning",
@@ -109,16 +109,18 @@ _HOMES = {
     "method_names": ".methods",
     "percent": ".text",
     "open_runner": ".runner",
-    "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",
     "row_stderr": ".uncertainty",
-    "tasks_in_csv": ".external_csv",
     "Elsewhere": ".executors",
     "Pending": ".executors",
     "train_side_by_side": ".runner",
     "without_rows": ".runner",
-    "verdict_from_csv": ".external_csv",
+    "verdict_from_csv": ".external_table",
+    "compare_networks": ".external_table",
+    "has_plan": ".external",
+    "read_networks": ".external_table",
+    "read_targets": ".external_files",
 }
 
 

@@ -1,37 +1,75 @@
-"""A study of networks trained elsewhere.
+"""A study of networks that are trained elsewhere, e.g. by your own script or on a cluster.
 
-It determines which networks to train next and computes the verdict. An interrupted study can be continued, and multiple
-processes can add results to the same folder (see `external_files`).
+It uses the decisions, the store and the verdict of `Study`. Whenever a decision needs networks that are not in the
+store yet, these are the networks to train next.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from reprlib import repr as short
+from typing import Any, Literal
 
-from tagalong.errors import InvalidInput, as_names, first_few, is_integer
-from tagalong.learn import Diverged, Job, Task, Trained
+from pydantic import BaseModel
 
-from .candidates import comparable_records
-from .decisions import decide_all, explain_decisions, train_choices
-from .external_backend import ExternalBackend
-from .external_files import file_signature, has_plan, locked, plan_document, read_plan, read_results, write_run
-from .external_results import Losses, check_result, check_told_predictions
-from .external_targets import ExternalTargets, check_targets
-from .learning import Learning, constant_p_values
-from .planning import Affinities, PlanRequest, TrainingPlan, check_plan, make_plan
-from .records import ProblemInfo, Record
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
+from tagalong.learn import Job, Task, Trained, halve_rows, score_outputs
+from tagalong.score import Score
+
+from .decisions import write_decisions
+from .documents import Count, SettingsFile
+from .external_files import read_results, write_plan
+from .external_rounds import compare, is_too_long, next_round, settling_networks
+from .external_runner import ExternalRunner
+from .external_targets import DIVERGED_HINT, PARTS, by_name, labels_of, make_problem, read_array, read_outputs
+from .keys import Keys
+from .methods import Method
+from .planning import Affinities, Network, PlanRequest, TrainingPlan, check_plan
 from .results import Results
-from .run_folder import check_no_run, write_run_report
-from .study_request import Options, StudyRequest, default_budgets, with_effort
-from .uncertainty import comparison_noise
+from .run_folder import write_run_report
+from .store import Store
+from .study_request import Options, check_request, with_effort
 
-MOST_NAMED = 5  # networks that a message lists
-Network = tuple[tuple[str, ...], int]
+MAX_LOSS = 1e150  # so that sums of losses and their squares are finite
+Losses = Mapping[str, float | Sequence[float]]
+
+
+class TaskEntry(BaseModel):
+    """A task in the plan of an external study."""
+
+    name: str
+    kind: Literal["binary", "multiclass", "regression", "custom"]
+    classes: int | None
+    error: str | None
+    class_weights: list[float] | None
+
+
+class Plan(BaseModel):
+    """The plan of an external study; affinities are in files of their own."""
+
+    tasks: list[TaskEntry]
+    with_targets: bool
+    logits: bool
+    methods: list[str]
+    budgets: list[int]
+    seeds: list[Count]
+    options: dict[str, dict[str, Any]]
+    runs: int | None
+    screening: bool
+    affinities: dict[str, str]
+
+
+class PlanFile(SettingsFile):
+    """`settings.json` of an external study."""
+
+    hint = "plan the study again in another folder"
+    trained_elsewhere: Plan | None = None
 
 
 class ExternalStudy:
@@ -67,29 +105,36 @@ class ExternalStudy:
         targets: Mapping[str, Mapping[str, Any]] | None = None,
         logits: bool = False,
     ) -> None:
-        self.tasks, self.out = _names_of(tasks), None if out is None else Path(out)
-        ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
-        self._targets = None if targets is None else check_targets(tasks, targets, logits)
+        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+            as_names(tasks)  # raises the error
+        self._problem = make_problem(tasks, targets)
+        self.tasks, self.out = self._problem.names, None if out is None else Path(out)
+        self._with_targets, self._logits = targets is not None, logits
         if logits and targets is None:
             raise InvalidInput("logits", "can only be used together with `targets`")
-        if self.out is not None:
-            check_no_run(self.out)
-        self._run: ExternalRun | None = None
-        self._seen: tuple[int, ...] | None = None  # identifies the version of `told.json` that was read last
+        self._memory = Store() if out is None else None
+        self._keys: Keys | None = None  # which remember what they hashed
+        self._request: PlanRequest | None = None
+        if self.out is not None and (self.out / "settings.json").exists():
+            self._continue(self.out)
+
+    @staticmethod
+    def load(out: str | os.PathLike[str]) -> ExternalStudy:
+        """Returns the study in a folder."""
+        return ExternalStudy([task.name for task in _read_plan(Path(out)).tasks], out)
 
     def plan(
         self,
         affinity: Affinities = None,
         *,
-        methods: Sequence[str] | None = None,
+        methods: Sequence[str | Method] | None = None,
         budgets: Sequence[int] | None = None,
         seeds: int | Sequence[int] = 3,
+        runs: int | None = None,
         options: Options | None = None,
         effort: Any = None,
     ) -> TrainingPlan:
-        """Specifies what to compare, or continues a study with the same plan.
-
-        Returns all networks currently known to be needed.
+        """Specifies what to compare, or continues a study. A new plan uses the results of earlier ones.
 
         Args:
             affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
@@ -100,29 +145,26 @@ class ExternalStudy:
                 to `stl` and the methods that use the affinities, or to `stl` and `hoa` if there are no affinities.
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of seeds.
+            runs: the most networks to train in all. If these are too few for all methods, budgets and seeds, half of
+                them look for the best candidate, with one seed, and the others judge it with fresh seeds.
             options: options for each method (see `Study.run`).
-            effort: the search effort of `auto`: a number of training runs, "quick" (20), "normal" (60, the default) or
-                "thorough" (200).
+            effort: the search effort of `auto` and `best-of`: a number of training runs, "quick" (20), "normal" (60,
+                the default) or "thorough" (200). With `runs`, half of the runs.
+
+        Returns:
+            The networks that can be trained now, and how many rounds are expected.
         """
-        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        sizes = default_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
-        averages = self._targets is not None
-        request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options, averages=averages)
-        run = ExternalRun(replace(request, targets=self._targets))
-        if self.out is not None:
-            with locked(self.out):
-                if has_plan(self.out):
-                    saved = self._read(self.out)
-                    if json.dumps(saved.document) != json.dumps(run.document):
-                        found = f"a different plan in {self.out}"
-                        raise InvalidInput("out", "must contain the results of this plan", found, "use a new folder")
-                    run = saved
-                else:
-                    write_run(self.out, run.request, run.document, run.known.values())
-                self._seen = file_signature(self.out)
-        self._run = run
-        return run.plan
+        averages = self._with_targets
+        request = check_plan(self.tasks, affinity, budgets, methods, seeds, options, runs=runs, averages=averages)
+        with Store() as empty:  # a plan does not depend on the results so far
+            runner = ExternalRunner(self._problem, empty, request.affinities)
+            request = replace(request, screening=is_too_long(runner, request))
+        with self._open(request) as runner:
+            if self.out is not None:
+                self._save_plan(self.out, runner, request)
+            self._request = request
+            return next_round(runner, request)
 
     def ask(self) -> Network | None:
         """Returns the tasks and seed of the network to train next, or None if all networks are trained.
@@ -132,8 +174,15 @@ class ExternalStudy:
         return next(iter(self.pending()), None)
 
     def pending(self) -> list[Network]:
-        """Returns all networks that can be trained now, e.g. in parallel."""
-        return self._open.pending
+        """Returns all networks that can be trained now, e.g. in parallel. Those that settle most come first."""
+        return list(self.next_round().networks)
+
+    def next_round(self) -> TrainingPlan:
+        """Returns the networks that can be trained now, and how many rounds are expected."""
+        if self._request is None:
+            return self.plan()
+        with self._open(self._request) as runner:
+            return next_round(runner, self._request)
 
     def tell(
         self,
@@ -148,7 +197,7 @@ class ExternalStudy:
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Adds a network's result. Results can be added in any order.
+        """Adds a network's result, or replaces it. Results can be added in any order.
 
         If the study has targets, `val` and `test` are predictions for every row, in the order of the targets: values
         for regression, the probability of label 1 for binary tasks, and the probability of every class [rows, classes]
@@ -171,192 +220,232 @@ class ExternalStudy:
             seconds: the training time in seconds.
             parameters: the number of parameters.
         """
-        job, targets = self._planned_job(tasks, seed), self._open.request.targets
-        if targets is None:
-            result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
-        else:
+        names = as_names([tasks] if isinstance(tasks, str) else tasks)
+        if not names or not set(names) <= set(self.tasks) or not is_integer(seed, minimum=0):
+            found, following = f"{list(names)}, {short(seed)}", self.ask()
+            hint = "" if following is None else f"ask() returns {following!r} next"
+            raise InvalidInput("`tasks` and `seed`", "must be tasks of the study and a seed", found, hint)
+        job = Job(tuple(task for task in self.tasks if task in names), int(seed))
+        problems = [
+            InvalidInput(name, "must be a non-negative number", short(number))
+            for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters))
+            if number is not None and not (is_number(number) and is_nonnegative(number))
+        ]
+        scores: dict[str, dict[str, Score]] = {}
+        outputs = {}
+        if val is None and test is None:
+            pass  # the network diverged
+        elif self._with_targets:
             if rows is not None or val_rows is not None:
                 expected = "must be omitted if the study has targets, since they are computed from predictions"
-                raise InvalidInput("`rows` and `val_rows`", expected)
-            result = check_told_predictions(job, targets, val, test, steps, seconds, parameters)
-        if self.out is None:
-            self._open.add(result)
-            return
-        with locked(self.out):
-            self._check_unknown(result.job)  # another process may have added it in the meantime
-            run = self._open
-            run.add(result)
-            write_run(self.out, run.request, run.document, run.known.values())
-            self._seen = file_signature(self.out)
+                problems.append(InvalidInput("`rows` and `val_rows`", expected))
+            for part, given in (("val", val), ("test", test)):
+                outputs[part] = read_outputs(problems, self._problem, part, given, job.tasks, self._logits)
+                labels = labels_of(self._problem, part)
+                scores[part] = {
+                    task: score_outputs(self._problem.task(task), one, labels[task])
+                    for task, one in outputs[part].items()
+                }
+        else:
+            scores["val"] = _read_scores(problems, job, "val", val, "val_rows", val_rows)
+            scores["test"] = _read_scores(problems, job, "test", test, "rows", rows)
+        raise_problems(problems)
+        unknown = {task: Score(math.nan, math.nan) for task in job.tasks}
+        trained = Trained(
+            job,
+            scores.get("val", unknown),
+            scores.get("test", unknown),
+            steps=int(steps or 0),
+            seconds=float(seconds or 0.0),
+            parameters=int(parameters or 0),
+            best_epoch=0 if scores else -1,
+            halves=halve_rows({task: score.rows for task, score in scores.get("val", {}).items()}),
+        )
+        if self._request is None:
+            self.plan()
+        with self._open(self._request) as runner:
+            rows_of_others = runner.test_rows(job)
+            for score in trained.test.values():
+                if score.rows is not None and rows_of_others not in (None, len(score.rows)):
+                    expected = f"must have the same number of test rows for every network, {rows_of_others}"
+                    raise InvalidInput("rows", expected, str(len(score.rows)))
+            runner.tell(trained, outputs)
+
+    def tell_file(self, path: str | os.PathLike[str]) -> None:
+        """Adds the results of all networks in a file.
+
+        Args:
+            path: a table that was filled in, or a JSON file with a list of the arguments of `tell`.
+        """
+        for network in read_results(Path(path), predictions=self._with_targets):
+            self.tell(**network)
+
+    def write_table(self) -> Path | None:
+        """Writes a table of the networks to train now, for you to fill in, unless it is in the study's folder already.
+
+        Returns:
+            The file: `plan.csv` for the first round, `plan-2.csv` for the second. None if all networks are trained.
+        """
+        following = self.next_round()
+        if not following.networks:
+            return None
+        path = (self.out or Path()) / ("plan.csv" if following.round == 1 else f"plan-{following.round}.csv")
+        if not path.exists():
+            write_plan(path, following.networks, predictions=self._with_targets)
+        return path
 
     def results(self) -> Results:
-        """Returns the results once all networks are trained.
+        """Returns the results once all networks of the plan are trained.
 
-        If the study has a folder, the results and a report are written to it.
+        If the study has a folder, the results, the groups and a report are written to it.
 
         Raises:
             ValueError: If the results of some networks are missing.
         """
-        if self._run is None and not (self.out is not None and has_plan(self.out)):
-            raise InvalidInput("", "there are no results yet", hint="call ask() and tell() first")
-        results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
+        waiting = [] if self._request is None else self.pending()
+        results = None if waiting else self.results_so_far()
+        if results is None:
+            names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
+            expected = f"results are missing for {len(names)} networks: {first_few(names)}"
+            raise InvalidInput("", expected if waiting else "there are no results yet", hint="call ask() and tell()")
+        return results
+
+    def results_so_far(self) -> Results | None:
+        """Returns the results of what is complete, or None if nothing can be compared yet.
+
+        If the study has a folder, the results, the groups and a report are written to it.
+        """
+        if self._request is None:
+            return None
+        with self._open(self._request) as runner:
+            compared = compare(runner, self._request)
+        if compared is None:
+            return None
+        results, decisions = compared
         if self.out is not None:
+            write_decisions(self.out, decisions)
             results.save(self.out / "results.json")
             write_run_report(self.out)
         return results
 
-    @property
-    def _open(self) -> ExternalRun:
-        """The plan and all results so far, including those that other processes have added to the folder."""
-        if self.out is not None and (signature := file_signature(self.out)) not in (None, self._seen):
-            if self._run is None:
-                self._run = self._read(self.out)
-            else:
-                self._run.known |= read_results(self.out, self._run.request, self._run.known)
-            self._seen = signature
-        if self._run is None:
-            self.plan()
-        assert self._run is not None
-        return self._run
+    def settling(self) -> list[Network]:
+        """Returns the networks that would make a provisional verdict final: the candidate's, with fresh seeds."""
+        if self._request is None:
+            return []
+        with self._open(self._request) as runner:
+            return settling_networks(runner, self._request)
 
-    def _read(self, out: Path) -> ExternalRun:
-        request = read_plan(out)
-        run = ExternalRun(request, read_results(out, request, {}))
-        found = request.tasks
-        if found != self.tasks:
+    # The plan in the folder
+
+    def _save_plan(self, out: Path, runner: ExternalRunner, request: PlanRequest) -> None:
+        study, names = request.study, list(request.affinities)
+        files = {name: "affinity.json" if name == names[0] else f"affinity-{name}.json" for name in names}
+        plan = Plan(
+            tasks=[
+                TaskEntry(**{name: getattr(task, name) for name in TaskEntry.model_fields})
+                for task in self._problem.tasks
+            ],
+            with_targets=self._with_targets,
+            logits=self._logits,
+            methods=[method.name for method in study.methods],
+            budgets=list(study.budgets),
+            seeds=list(study.seeds),
+            options={name: dict(given) for name, given in request.options.items()},
+            runs=request.runs,
+            screening=request.screening,
+            affinities=files,
+        )
+        for name, file in files.items():
+            request.affinities[name].save(out / file)
+        if self._with_targets:
+            labels = {part: labels_of(self._problem, part) for part in PARTS}
+            runner.store.add_computed(
+                "targets", {part: {name: labels[part][name].tolist() for name in self.tasks} for part in PARTS}
+            )
+        problem = {"name": self._problem.name, "fingerprint": self._problem.fingerprint, "tasks": self.tasks}
+        PlanFile.write(out / "settings.json", {"problem": problem, "trained_elsewhere": plan.model_dump()})
+
+    def _continue(self, out: Path) -> None:
+        """Reads the plan in the folder."""
+        plan = _read_plan(out)
+        names = tuple(task.name for task in plan.tasks)
+        if names != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
-            raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new folder")
-        saved = request.targets
-        if self._targets is not None and (saved is None or saved.document != self._targets.document):
-            raise InvalidInput(
-                "targets", "must be those of the study in this folder", f"others in {out}", "use a new folder"
-            )
-        return run
+            raise InvalidInput("out", expected, f"one for {', '.join(names)}", "use a new folder")
+        if self._with_targets and PlanFile.read(out / "settings.json").problem.fingerprint != self._problem.fingerprint:
+            expected = "must be those of the study in this folder"
+            raise InvalidInput("targets", expected, f"others in {out}", "use a new folder")
+        if plan.with_targets and not self._with_targets:
+            with self._open(None) as runner:
+                targets = runner.store.computed("targets")
+            self._problem = make_problem([Task(**task.model_dump()) for task in plan.tasks], targets)
+            self._with_targets, self._logits, self._keys = True, plan.logits, None
+        affinities = {method: Affinity.load(out / file) for method, file in plan.affinities.items()}
+        study = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
+        self._request = PlanRequest(study, affinities, plan.options, plan.runs, plan.screening)
 
-    def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
-        given = as_names([tasks] if isinstance(tasks, str) else tasks)
-        job = Job(tuple(task for task in self.tasks if task in given), seed)
-        is_known = is_integer(seed) and all(task in self.tasks for task in given)
-        if not (is_known and self._open.needs((job.tasks, int(seed)))):
-            following = self.ask()
-            hint = "nothing is left to train" if following is None else f"ask() returns {following!r} next"
-            raise InvalidInput(
-                "`tasks` and `seed`", "must identify a network in the plan", f"{list(given)}, {seed!r}", hint
-            )
-        job = Job(job.tasks, int(seed))
-        self._check_unknown(job)
-        return job
-
-    def _check_unknown(self, job: Job) -> None:
-        if job in self._open.known:
-            known = f"{sorted(job.tasks)} with seed {job.seed} already has a result"
-            raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
-
-
-def _names_of(tasks: Any) -> tuple[str, ...]:
-    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
-        return as_names(tasks)
-    return as_names([task.name if isinstance(task, Task) else task for task in tasks])
+    @contextmanager
+    def _open(self, request: PlanRequest | None) -> Iterator[ExternalRunner]:
+        opened: AbstractContextManager[Store]
+        if self._memory is not None:
+            opened = nullcontext(self._memory)
+        else:
+            assert self.out is not None
+            opened = Store(self.out / "run.sqlite")
+        with opened as store:
+            runner = ExternalRunner(self._problem, store, {} if request is None else request.affinities)
+            runner.keys = self._keys = self._keys or runner.keys
+            yield runner
 
 
-class ExternalRun:
-    """A request to compare methods, with the results of its networks so far.
+def has_plan(out: Path) -> bool:
+    """Whether a folder contains the plan of an external study."""
+    path = out / "settings.json"
+    return path.exists() and PlanFile.read(path).trained_elsewhere is not None
+
+
+def _read_plan(out: Path) -> Plan:
+    plan = PlanFile.read(out / "settings.json").trained_elsewhere
+    if plan is None:
+        hint = "use a new folder, since its results would be overwritten"
+        raise InvalidInput("out", "must not be the folder of networks that were trained here", str(out), hint)
+    return plan
+
+
+def _read_scores(
+    problems: list[InvalidInput], job: Job, part: str, losses: Any, argument: str, rows: Mapping[str, Any] | None
+) -> dict[str, Score]:
+    """Returns the score of each task, and reports invalid losses.
 
     Args:
-        request: the comparison request.
-        known: the results so far.
-
-    Attributes:
-        request: the comparison request.
-        known: the results so far.
-        plan: the networks that are known to be needed, given the results so far.
-        planned: all networks that were needed at any time.
-        document: the initial plan, before any results, as a JSON document.
+        problems: the list to which problems are added.
+        job: the network.
+        part: "val" or "test".
+        losses: the loss, or the loss and the error, of each task.
+        argument: the name of the argument with the losses of all rows.
+        rows: the losses of all rows, or None.
     """
-
-    def __init__(self, request: PlanRequest, known: Mapping[Job, Trained] | None = None) -> None:
-        self.request, self.known = request, dict(known or {})
-        first = make_plan(request.study, self._make_backend({}))
-        self.document = plan_document(first, request)
-        self.plan, self.planned = first, set(first.networks)
-        if self.known:
-            self._update_plan()
-
-    def _update_plan(self) -> None:
-        self.plan = make_plan(self._study, self._backend)
-        self.planned |= {*self.plan.networks, *((job.tasks, job.seed) for job in self.known)}
-
-    @property
-    def _study(self) -> StudyRequest:
-        """The request without the seeds with which the network for all tasks diverged, unless it always did."""
-        study, together = self.request.study, self.request.tasks
-        lost = {job.seed for job, result in self.known.items() if result.diverged and set(job.tasks) == set(together)}
-        return replace(study, seeds=tuple(seed for seed in study.seeds if seed not in lost) or study.seeds)
-
-    @property
-    def _backend(self) -> ExternalBackend:
-        return self._make_backend(self.known)
-
-    def _make_backend(self, known: Mapping[Job, Trained]) -> ExternalBackend:
-        return ExternalBackend(self.request.tasks, known, self.request.affinities, self.request.targets)
-
-    @property
-    def pending(self) -> list[Network]:
-        """The tasks and seeds of all networks that have no result yet, in training order."""
-        waiting = self._missing_networks()
-        if not waiting and (self.plan.deciding or self.plan.seeds != self._study.seeds):
-            self._update_plan()
-            waiting = self._missing_networks()
-        return waiting
-
-    def needs(self, network: Network) -> bool:
-        """Whether a network is part of the plan, or was before its seed was left out."""
-        if network not in self.planned and not self.pending:
-            return False
-        return network in self.planned
-
-    def _missing_networks(self) -> list[Network]:
-        seeds, copies = self._study.seeds, self.plan.copies
-        needed = ((tasks, seed) for tasks, seed in self.plan.networks if copies.get(seed, (seed, 0))[0] in seeds)
-        return [(tasks, seed) for tasks, seed in needed if Job(tasks, seed) not in self.known]
-
-    def add(self, result: Trained) -> None:
-        """Adds a network's result."""
-        scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
-        lengths = {len(score.rows) for score in scores if score.rows is not None}
-        if len(lengths) > 1:
-            found = " and ".join(map(str, sorted(lengths)))
-            raise InvalidInput("rows", "must have the same number of test rows for every network", found)
-        self.known[result.job] = result
-
-    def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """Returns the results, or raises an error that lists the missing networks."""
-        if waiting := self.pending:
-            names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            expected = f"results are missing for {len(names)} networks: {first_few(names, MOST_NAMED)}"
-            raise InvalidInput("", expected, hint="train these networks and add their results")
-        backend, wanted = self._backend, self.request.study.seeds
+    row_losses: dict[str, Any] = {}
+    if rows is not None:
+        for task, values in by_name(problems, f"`{argument}`", rows, job.tasks).items():
+            array = read_array(problems, f"`{argument}`: {task!r}", values)
+            if array is not None:
+                row_losses[task] = array
+        shapes = {array.shape for array in row_losses.values()}
+        if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
+            expected = "must contain one loss per row for every task (NaN for rows without a label)"
+            problems.append(InvalidInput(argument, expected, f"arrays of shape {' and '.join(map(str, shapes))}"))
+    scores = {}
+    for task, given in by_name(problems, f"`{part}`", losses, job.tasks).items():
+        place = f"`{part}`: {task!r}"
+        pair = given if isinstance(given, (tuple, list)) else (given,)
         try:
-            study = replace(self.request.study, seeds=backend.converged_seeds(wanted))
-        except Diverged:
-            expected = "the network for all tasks diverged with every seed, and everything is compared with it"
-            raise InvalidInput("", expected, hint="try a lower learning rate") from None
-        decisions = decide_all(backend, study)
-        records = train_choices(backend, decisions, study.seeds)
-        settings: dict[str, Any] = {"methods": list(self.plan.methods), "budgets": list(self.plan.budgets)}
-        settings |= {"seeds": list(wanted), **explain_decisions(decisions)}
-        if lost := [seed for seed in wanted if seed not in study.seeds]:
-            settings["diverged_seeds"] = lost
-        learning, targets = Learning(), self.request.targets
-        if targets is not None:
-            problem = replace(problem, **targets.describe())
-            learning = Learning(_constant_p_values(records, backend, targets))
-        noise = comparison_noise(records, backend.row_losses, unlearnt=learning.unlearnt)
-        return Results(records, problem=problem, noise=noise, settings=settings, out=out, learning=learning)
-
-
-def _constant_p_values(
-    records: Sequence[Record], backend: ExternalBackend, targets: ExternalTargets
-) -> dict[str, float]:
-    groupings = [[backend.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)]
-    return constant_p_values(groupings, targets.constant_rows("val"))
+            loss, error = map(float, (*pair, math.nan) if len(pair) == 1 else pair)
+        except (TypeError, ValueError, OverflowError):
+            problems.append(InvalidInput(place, "must be a loss or a pair (loss, error)", short(given)))
+            continue
+        if not abs(loss) <= MAX_LOSS:
+            expected = f"must be a finite loss of at most {MAX_LOSS:g} in magnitude"
+            problems.append(InvalidInput(place, expected, str(loss), DIVERGED_HINT))
+        scores[task] = Score(loss, error, row_losses.get(task))
+    return scores

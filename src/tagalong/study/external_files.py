@@ -1,234 +1,238 @@
-"""The files of a study of networks trained elsewhere.
-
-The plan and all results are stored in `told.json`. Targets, predictions, per-row losses and affinities are stored in
-the `told` folder.
-"""
+"""Tables of networks to train elsewhere, and files with their results, predictions and labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+import numpy as np
+from pydantic import BaseModel
 
-from tagalong.affinity import Affinity
-from tagalong.documents import Document
-from tagalong.files import (
-    pack_arrays,
-    report_damage,
-    unpack_arrays,
-    write_atomic,
-)
-from tagalong.learn import Job, Task, Trained
-from tagalong.score import Score
+from tagalong.documents import build
+from tagalong.errors import InvalidInput, collect, did_you_mean, raise_problems
+from tagalong.files import report_damage, unpack_arrays, write_atomic
+from tagalong.learn import Task
+from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
-from .documents import Count, NumberOrNull
-from .external_backend import ExternalResult
-from .external_results import check_told_predictions, diverged_result, job_hash
-from .external_targets import Parts, check_targets, flatten_parts, read_flat_parts
-from .methods import make_method
-from .planning import PlanRequest, TrainingPlan
-from .study_request import StudyRequest
+from .external_targets import PARTS, Array
 
-FILE, FOLDER, LOCK = "told.json", "told", ".told.lock"
-REPLAN_HINT = "plan the study again in another folder"
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY_COLUMNS = ("network", "seed", "task")
+LOSS_COLUMNS = ("val_loss", "test_loss")
+ERROR_COLUMNS = ("val_error", "test_error")
+COST_COLUMNS = ("steps", "seconds", "parameters")
+NUMBER_COLUMNS = (*LOSS_COLUMNS, *ERROR_COLUMNS, *COST_COLUMNS)
+PREDICTIONS, TEST_ROWS = "predictions", "test_rows"  # columns with the names of files
+KINDS = ("binary", "multiclass", "regression")
+Parts = Mapping[str, Mapping[str, Any]]  # arrays by part ("val" and "test") and task
 
 
-class ToldDocument(Document):
-    """`told.json`: the plan of a study of networks trained elsewhere, and all results."""
+class NetworkEntry(BaseModel, extra="forbid"):
+    """The result of a network in a JSON file: the arguments of `ExternalStudy.tell`."""
 
-    class TaskEntry(BaseModel):
-        name: str
-        kind: Literal["binary", "multiclass", "regression"]
-        classes: int | None
-        error: str | None
-        class_weights: list[float] | None
-
-    class Targets(BaseModel):
-        tasks: list[ToldDocument.TaskEntry]
-        logits: bool
-        checksum: str
-
-    class Plan(BaseModel):
-        tasks: tuple[str, ...] = Field(min_length=1)
-        methods: list[str]
-        budgets: tuple[int, ...]
-        seeds: tuple[Count, ...]
-        options: dict[str, dict[str, Any]]
-        affinities: dict[str, str]
-        targets: ToldDocument.Targets | None = None
-
-    class Result(BaseModel):
-        tasks: list[str]
-        seed: Count
-        rows: str | None = None
-        predictions: str | None = None
-        val: dict[str, tuple[NumberOrNull, NumberOrNull]]
-        test: dict[str, tuple[NumberOrNull, NumberOrNull]]
-        halves: dict[str, tuple[NumberOrNull, NumberOrNull]]
-        steps: Count
-        seconds: float
-        parameters: Count
-        diverged: bool = False
-
-    kind = "tagalong-told"
-    hint = REPLAN_HINT
-    plan: Plan
-    told: list[Result]
+    tasks: list[str]
+    seed: int
+    val: dict[str, Any] | None
+    test: dict[str, Any] | None
+    rows: dict[str, list[float | None]] | None = None
+    val_rows: dict[str, list[float | None]] | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    parameters: int = 0
 
 
-def has_plan(out: Path) -> bool:
-    """Whether this folder contains a plan."""
-    return (out / FILE).exists()
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Lets only one process at a time change the folder."""
-    out.mkdir(parents=True, exist_ok=True)
-    with FileLock(out / LOCK):
-        yield
-
-
-def file_signature(out: Path) -> tuple[int, ...] | None:
-    """Identifies a version of the file with the results, which is replaced when results are added."""
-    try:
-        found = (out / FILE).stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def write_run(out: Path, request: PlanRequest, plan: Mapping[str, Any], results: Iterable[Trained]) -> None:
-    """Writes the per-row losses and affinities, and then the JSON document that refers to them.
+def write_plan(path: Path, networks: Iterable[tuple[Sequence[str], int]], *, predictions: bool = False) -> None:
+    """Writes a CSV file with a row for each network, seed and task, whose results are left empty.
 
     Args:
-        out: the folder.
-        request: the comparison request.
-        plan: the initial plan as a JSON document (see `plan_document`).
-        results: the results so far.
+        path: the file.
+        networks: the tasks and the seed of each network.
+        predictions: whether to ask for files with predictions instead of losses.
     """
-    affinities = {}
-    for method, affinity in request.affinities.items():
-        affinities[method] = f"{FOLDER}/affinity-{method}.json"
-        if not (out / affinities[method]).exists():
-            (out / FOLDER).mkdir(parents=True, exist_ok=True)
-            affinity.save(out / affinities[method])
-    if (targets := request.targets) is not None:
-        _write_arrays(out, "targets", targets.document["checksum"], targets.labels)
-    entries = [_result_document(out, result) for result in results]
-    document = {"plan": {**plan, "affinities": affinities}, "told": entries}
-    ToldDocument.write(out / FILE, document)
+    columns = (PREDICTIONS,) if predictions else (*LOSS_COLUMNS, *ERROR_COLUMNS)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*KEY_COLUMNS, *columns))
+    for tasks, seed in networks:
+        if wrong := [task for task in tasks if "+" in task]:
+            hint = "rename them, since '+' joins the tasks of a network in the table"
+            raise InvalidInput("task names", "must not contain '+'", ", ".join(map(repr, wrong)), hint)
+        writer.writerows(("+".join(tasks), seed, task, *[""] * len(columns)) for task in tasks)
+    write_atomic(path, text.getvalue())
 
 
-def read_plan(out: Path) -> PlanRequest:
-    """Reads the comparison request."""
-    plan = ToldDocument.read(out / FILE).plan
-    affinities = {method: Affinity.load(out / file) for method, file in plan.affinities.items()}
-    methods = tuple(make_method(name, plan.options) for name in plan.methods)
-    targets = None
-    if plan.targets is not None:
-        path = out / _archive_name("targets", plan.targets.checksum)
-        with report_damage(path, hint=REPLAN_HINT):
-            labels = read_flat_parts(unpack_arrays(path.read_bytes()), plan.tasks)
-            tasks = [Task(**task.model_dump()) for task in plan.targets.tasks]
-            targets = check_targets(tasks, labels, plan.targets.logits)
-    return PlanRequest(plan.tasks, StudyRequest(methods, plan.budgets, plan.seeds), affinities, plan.options, targets)
+def read_results(path: Path, *, predictions: bool = False) -> list[dict[str, Any]]:
+    """Reads the results of networks. Networks without any are left out.
 
+    Args:
+        path: a JSON file with a list of results (see `NetworkEntry`), or a table with a row for each network, seed and
+            task. Its columns are network, seed, task, val_loss and test_loss. Optional columns are val_error,
+            test_error, steps, seconds, parameters, and test_rows with the names of npy files that contain the loss of
+            every test row. A network diverged if all its losses are nan.
+        predictions: whether a table names a file with predictions for each network in a column `predictions`, instead
+            of losses (see `read_parts`).
 
-def read_results(out: Path, request: PlanRequest, known: Mapping[Job, Trained]) -> dict[Job, Trained]:
-    """Reads the results; those that are already known are not read again."""
-    return dict(_read_result(out, entry, request, known) for entry in ToldDocument.read(out / FILE).told)
+    Returns:
+        The arguments of `ExternalStudy.tell` for each network.
 
-
-def plan_document(plan: TrainingPlan, request: PlanRequest) -> dict[str, Any]:
-    """Converts an initial plan to a JSON document."""
-    document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
-    document["groupings"] = [
-        {"method": method, "budget": budget, "groups": [group.to_document(cost=False) for group in groups]}
-        for (method, budget), groups in plan.groupings.items()
-    ]
-    document["options"] = {name: dict(given) for name, given in request.options.items()}
-    return document if request.targets is None else document | {"targets": request.targets.document}
-
-
-def _result_document(out: Path, result: Trained) -> dict[str, Any]:
-    predictions = None
-    if isinstance(result, ExternalResult) and result.predictions:
-        predictions = _write_arrays(out, result.key, result.checksum, result.predictions)
-    return {
-        "tasks": list(result.job.tasks),
-        "seed": result.job.seed,
-        **({"rows": _write_rows(out, result)} if predictions is None else {"predictions": predictions}),
-        "val": _scores_document(result.val),
-        "test": _scores_document(result.test),
-        "halves": dict(result.halves),
-        "steps": result.steps,
-        "seconds": result.seconds,
-        "parameters": result.parameters,
-        **({"diverged": True} if result.diverged else {}),
-    }
-
-
-def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [score.loss, score.error] for task, score in scores.items()}
-
-
-def _read_result(
-    out: Path, entry: ToldDocument.Result, request: PlanRequest, known: Mapping[Job, Trained]
-) -> tuple[Job, Trained]:
-    job = Job(tuple(task for task in request.tasks if task in entry.tasks), entry.seed)
-    if job in known:
-        return job, known[job]
-    costs = entry.steps, entry.seconds, entry.parameters
-    if request.targets is not None:
-        told: Parts = {}
-        if not entry.diverged and entry.predictions is not None:
-            path = out / _archive_name(job_hash(job), entry.predictions)
-            with report_damage(path, hint=REPLAN_HINT):
-                told = read_flat_parts(unpack_arrays(path.read_bytes()), job.tasks)
-        return job, check_told_predictions(job, request.targets, told.get("val"), told.get("test"), *costs)
-    if entry.diverged:
-        return job, diverged_result(job, *costs)
-    rows: dict[str, NDArray[Any]] = {}
-    if entry.rows is not None:
-        with report_damage(out / entry.rows, hint=REPLAN_HINT):
-            archive = unpack_arrays((out / entry.rows).read_bytes())
-            rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry.tasks)}
-    val = {task: Score(*entry.val[task]) for task in job.tasks}
-    test = {task: Score(*entry.test[task], rows=rows.get(task)) for task in job.tasks}
-    return job, Trained(job, val, test, *costs, halves=entry.halves)
-
-
-def _write_arrays(out: Path, name: str, checksum: str, arrays: Parts) -> str:
-    """Writes arrays to a file whose name contains their checksum, and returns the checksum.
-
-    A file that was left by a killed process is therefore never taken for another one.
+    Raises:
+        InvalidInput: If the file is invalid. The message lists everything that is missing or wrong.
     """
-    path = out / _archive_name(name, checksum)
-    if not path.exists():
-        write_atomic(path, pack_arrays(flatten_parts(arrays), compress=True))
-    return checksum
+    if path.suffix.lower() == ".json":
+        with report_damage(path, TableError, "save a list of results"):
+            content = json.loads(path.read_bytes())
+        return [entry.model_dump() for entry in build(list[NetworkEntry], content, str(path))]
+    table = read_table(path, as_text=True)
+    values = [PREDICTIONS] if predictions else [*LOSS_COLUMNS]
+    if missing := [column for column in (*KEY_COLUMNS, *values) if column not in table]:
+        expected = f"must have the columns {', '.join((*KEY_COLUMNS, *values))}"
+        raise TableError(path, expected, f"no {', '.join(missing)}")
+    problems: list[InvalidInput] = []
+    numbers = parse_numbers(table, [column for column in NUMBER_COLUMNS if column in table], problems)
+    unnamed = ~table["seed"].str.isdigit() | (table["network"] == "") | (table["task"] == "")
+    expected = "must have a network, a seed (a non-negative integer) and a task, and each combination only once"
+    wrong_lines = table.index[unnamed | table.duplicated(list(KEY_COLUMNS))]
+    problems += [TableError(f"{path}, line {line}", expected) for line in wrong_lines]
+    raise_problems(problems, TableError)
+
+    # A loss of nan was measured, whereas other words for missing values stand for networks that are not trained yet.
+    given = ~table[values].apply(lambda cells: cells.str.lower()).isin(MISSING_WORDS - {"nan"})
+    results = []
+    for (name, seed), rows in table.groupby(["network", "seed"], sort=False):
+        filled = given.loc[rows.index]
+        losses = numbers.loc[rows.index]
+        diverged = all(column in rows and rows[column].str.lower().eq("nan").all() for column in LOSS_COLUMNS)
+        if not filled.any(axis=None) and not diverged:
+            continue
+        named = set(name.split("+"))
+        if named != set(rows["task"]) and named & set(table["task"]):
+            expected = f"must have a row for each task of network {name} (seed {seed}) and no others"
+            problems.append(TableError(path, expected, f"rows for {', '.join(rows['task'])}"))
+            continue
+        if not diverged and not (filled.all(axis=None) and (predictions or losses[values].notna().all(axis=None))):
+            expected = f"must have finite values of {' and '.join(values)} for {name} (seed {seed})"
+            problems.append(TableError(path, expected, hint="or nan in every cell if the network diverged"))
+            continue
+        result = collect(problems, _read_network, path, rows, losses, predictions and not diverged)
+        if result is not None:
+            parts = {"val": None, "test": None} if diverged else {}
+            results.append({"tasks": list(rows["task"]), "seed": int(seed), **result, **parts})
+    if not results and not problems:
+        problems.append(TableError(path, "must contain the results of at least one network", "none"))
+    raise_problems(problems, TableError)
+    return results
 
 
-def _archive_name(name: str, checksum: str) -> str:
-    return f"{FOLDER}/{name}-{checksum[:16]}.npz"
+def _read_network(path: Path, rows: pd.DataFrame, numbers: pd.DataFrame, predictions: bool) -> dict[str, Any]:
+    """Returns the results and costs of the network in these rows of a table."""
+    result: dict[str, Any] = {}
+    for column in COST_COLUMNS:
+        if column in numbers and numbers[column].notna().any():
+            cost = numbers[column].dropna().iloc[0]
+            result[column] = float(cost) if column == "seconds" else int(cost)
+    tasks = list(rows["task"])
+    if predictions:
+        files = list(rows[PREDICTIONS].unique())
+        if len(files) > 1:
+            raise TableError(f"column {PREDICTIONS!r}", f"must name one file for {rows['network'].iloc[0]}")
+        return result | read_parts(path.parent / files[0], tasks)
+    for part in PARTS:
+        columns = [column for column in (f"{part}_loss", f"{part}_error") if column in numbers]
+        result[part] = dict(zip(tasks, map(tuple, numbers[columns].to_numpy().tolist()), strict=True))
+    if TEST_ROWS in rows and rows[TEST_ROWS].ne("").all():
+        result["rows"] = {}
+        for task, file in zip(tasks, rows[TEST_ROWS], strict=True):
+            with report_damage(path.parent / file, TableError, "save an array with numpy.save"):
+                result["rows"][task] = np.load(path.parent / file, allow_pickle=False)
+    return result
 
 
-def _write_rows(out: Path, result: Trained) -> str | None:
-    """Writes the per-row test losses and returns the file name.
+def read_parts(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, Array]]:
+    """Reads labels or predictions by part ("val" and "test") and task.
 
-    Returns None if there are no losses.
+    Args:
+        path: an npz file with arrays named val_TASK and test_TASK, or a table with a column `split`, which contains
+            val or test in each row, and a column for each task. For the probabilities of a multiclass task, the table
+            has a column TASK:CLASS for each class 0, 1, ….
+        tasks: the names of the tasks.
+
+    Raises:
+        TableError: If the file does not exist or has other contents.
     """
-    rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
-    if len(rows) < len(result.job.tasks):
-        return None
-    name = f"{FOLDER}/{job_hash(result.job)}.npz"
-    if not (out / name).exists():  # the result of a network never changes
-        named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
-        write_atomic(out / name, pack_arrays(named_rows, compress=True))
-    return name
+    if not path.is_file():
+        raise TableError(path, "must be an npz file or a table", "no such file")
+    if path.suffix.lower() == ".npz":
+        with report_damage(path, TableError, "save plain arrays with numpy.savez"):
+            arrays = unpack_arrays(path.read_bytes())
+    else:
+        arrays = _read_columns(path, tasks)
+    names = [f"{part}_{task}" for part in PARTS for task in tasks]
+    unknown = [name for name in arrays if name not in names]
+    if missing := [name for name in names if name not in arrays]:
+        raise TableError(path, f"must have values for {', '.join(tasks)}", f"none for {', '.join(missing)}")
+    if unknown:
+        hint = did_you_mean(unknown[0], names)
+        raise TableError(path, f"must have values for {', '.join(tasks)} only", ", ".join(unknown), hint)
+    return {part: {task: arrays[f"{part}_{task}"] for task in tasks} for part in PARTS}
+
+
+def _read_columns(path: Path, tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns the columns of a table under the names that arrays have in an npz file."""
+    table = read_table(path, as_text=True)
+    if "split" not in table or not table["split"].isin(PARTS).all():
+        raise TableError(f"{path}, column 'split'", "must contain val or test in each row")
+    problems: list[InvalidInput] = []
+    numbers = parse_numbers(table, [column for column in table if column not in ("", "split")], problems)
+    raise_problems(problems, TableError)
+    columns_by_task: dict[str, list[str]] = {}
+    for column in numbers:
+        task, _, number = column.rpartition(":")
+        of_class = column not in tasks and task in tasks and number.isdigit()
+        columns_by_task.setdefault(task if of_class else column, []).append(column)
+    arrays = {}
+    for task, columns in columns_by_task.items():
+        classes = [f"{task}:{number}" for number in range(len(columns))]
+        if columns != [task] and sorted(columns) != sorted(classes):
+            expected = f"must have the columns {', '.join(classes)} for the classes of {task!r}"
+            raise TableError(path, expected, ", ".join(columns))
+        for part in PARTS:
+            cells = numbers[table["split"] == part]
+            arrays[f"{part}_{task}"] = cells[columns[0]] if columns == [task] else cells[classes]
+    return {name: cells.to_numpy() for name, cells in arrays.items()}
+
+
+def read_targets(
+    path: Path, tasks: Sequence[str], kinds: Mapping[str, str] | None = None, classes: Mapping[str, int] | None = None
+) -> tuple[list[Task], dict[str, dict[str, Array]]]:
+    """Reads the labels of all tasks, and infers what the tasks are.
+
+    Args:
+        path: a file with labels; see `read_parts`.
+        tasks: the names of the tasks.
+        kinds: the kinds of some tasks. By default, a task is multiclass if it is among `classes`, binary if all of its
+            labels are 0 or 1, and regression otherwise.
+        classes: the number of classes of multiclass tasks, as far as known from predictions.
+    """
+    kinds, classes = kinds or {}, classes or {}
+    if wrong := [name for name in kinds if name not in tasks or kinds[name] not in KINDS]:
+        expected = f"must give tasks one of the kinds {', '.join(KINDS)}"
+        raise InvalidInput("kinds", expected, f"{wrong[0]}={kinds[wrong[0]]}", did_you_mean(wrong[0], tasks))
+    labels = read_parts(path, tasks)
+    found = []
+    for name in tasks:
+        values = np.concatenate([labels[part][name].ravel() for part in PARTS])
+        present = values[~np.isnan(values)]
+        inferred = "binary" if np.isin(present, (0, 1)).all() else "regression"
+        kind = kinds.get(name, "multiclass" if name in classes else inferred)
+        if kind == "multiclass":
+            count = max(2, classes.get(name, 0), 1 + int(present.max(initial=0)))
+            found.append(Task(name, "multiclass", classes=count))
+        else:
+            found.append(Task(name, "binary" if kind == "binary" else "regression"))
+    return found, labels

@@ -24,7 +24,6 @@ from .documents import SettingsFile
 from .keys import Keys
 from .store import Store
 
-EXTERNAL = "told.json"  # the results of an `ExternalStudy`
 RECORDED_PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger(__name__)
@@ -48,7 +47,6 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
     """
     folder = Path(out)
     check_folder(folder, problem.fingerprint)
-    check_no_external_study(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
@@ -73,20 +71,6 @@ def check_folder(out: Path, fingerprint: str) -> None:
         conflict = f"{out} contains a run on a different problem or different data"
         details = f"({short(problem.name)}, {short(problem.fingerprint)[1:-1]}; this run is on {fingerprint})"
         raise InvalidInput("`out`:", f"{conflict} {details}", hint="choose another folder")
-
-
-def check_no_external_study(out: Path) -> None:
-    """Raises an error if this folder contains a study of networks trained elsewhere."""
-    if (out / EXTERNAL).exists() and not (out / "run.sqlite").exists():
-        hint = "use a new folder, since its results would be overwritten"
-        raise InvalidInput("out", "must not be the folder of a study of networks trained elsewhere", str(out), hint)
-
-
-def check_no_run(out: Path) -> None:
-    """Raises an error if this folder contains a run."""
-    if (out / "run.sqlite").exists():
-        hint = "use a new folder, since its results would be overwritten"
-        raise InvalidInput("out", "must not be the folder of a run", str(out), hint)
 
 
 def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -163,6 +163,15 @@ class Store:
                 for key, text in self._select("key, results", keys)
             }
 
+    def known_keys(self) -> list[str]:
+        """Returns the keys of all networks."""
+        return [key for (key,) in self._connection.execute("SELECT key FROM networks").fetchall()]
+
+    def remove(self, key: str) -> None:
+        """Removes a network, if it is in the store."""
+        with self._connection:
+            self._connection.execute("DELETE FROM networks WHERE key = ?", (key,))
+
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 

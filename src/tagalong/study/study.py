@@ -18,7 +18,7 @@ from .decisions import compare
 from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .results import Results
-from .run_folder import check_folder, check_no_external_study, write_run_report, write_settings
+from .run_folder import check_folder, write_run_report, write_settings
 from .runner import Keep, Runner, open_runner
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
@@ -210,7 +210,6 @@ class Study:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
         check_folder(self.out, self.problem.fingerprint)
-        check_no_external_study(self.out)
         return request
 
     def _write_results(self, results: Results, runner: Runner) -> list[str]:

@@ -1,0 +1,109 @@
+"""The verdict on a table of networks that were trained elsewhere, without a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagalong.tabular import TableError
+
+from .external import ExternalStudy
+from .external_files import read_results, read_targets
+from .methods import Decision, Method, Optimal
+from .relative_losses import Subset
+from .results import Results
+from .runner import Runner
+
+
+class BestInTable(Optimal):
+    """Chooses the groups with the lowest validation losses from the networks in a table.
+
+    Args:
+        subsets: the tasks of each network.
+    """
+
+    name = "chosen"
+
+    def __init__(self, subsets: Sequence[Subset]) -> None:
+        super().__init__()
+        self._subsets = list(subsets)
+
+    def subsets(self, runner: Runner) -> list[Subset]:
+        return self._subsets
+
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return replace(super().decide(runner, budgets, seeds), deciding={})  # no networks were trained just to decide
+
+
+def verdict_from_csv(
+    path: str | Path,
+    *,
+    budgets: Sequence[int] | None = None,
+    targets_file: str | Path | None = None,
+    kinds: Mapping[str, str] | None = None,
+    logits: bool = False,
+) -> Results:
+    """Compares the networks in a table: all tasks together, each alone, and the groups that are best on validation.
+
+    Args:
+        path: a table or JSON file with the results of networks (see `external_files.read_results`).
+        budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
+        targets_file: a file with the labels, if the table names files with predictions instead of losses.
+        kinds: the kinds of tasks in that file: "binary", "multiclass" or "regression". By default, a task with
+            predictions for several classes is multiclass, a task whose labels are 0 and 1 is binary, and any other is
+            regression.
+        logits: whether predictions for classes are logits instead of probabilities.
+
+    Raises:
+        InvalidInput: If the table is incomplete or invalid. The message lists everything that is missing or wrong.
+    """
+    study, networks = read_networks(Path(path), targets_file=targets_file, kinds=kinds, logits=logits)
+    return compare_networks(study, networks, budgets, Path(path).stem)
+
+
+def read_networks(
+    path: Path,
+    *,
+    targets_file: str | Path | None = None,
+    kinds: Mapping[str, str] | None = None,
+    logits: bool = False,
+) -> tuple[ExternalStudy, list[dict[str, Any]]]:
+    """Returns a study in memory for the networks in a table, and their results (see `verdict_from_csv`)."""
+    networks = read_results(path, predictions=targets_file is not None)
+    tasks = list(dict.fromkeys(task for network in networks for task in network["tasks"]))
+    if targets_file is None:
+        return ExternalStudy(tasks, logits=logits), networks
+    predictions = {task: values for network in networks for task, values in (network["val"] or {}).items()}
+    classes = {task: np.shape(values)[1] for task, values in predictions.items() if np.ndim(values) == 2}
+    known_tasks, labels = read_targets(Path(targets_file), tasks, kinds, classes)
+    return ExternalStudy(known_tasks, targets=labels, logits=logits), networks
+
+
+def compare_networks(
+    study: ExternalStudy, networks: Sequence[Mapping[str, Any]], budgets: Sequence[int] | None, name: str
+) -> Results:
+    """Compares the networks of a table, given the arguments of `ExternalStudy.tell` for each."""
+    trained: dict[int, set[Subset]] = {}
+    for network in networks:
+        trained.setdefault(network["seed"], set()).add(frozenset(network["tasks"]))
+    all_tasks = frozenset(study.tasks)
+    seeds = [seed for seed in sorted(trained) if all_tasks in trained[seed]]
+    if not seeds:
+        expected = f"must include a network that trains all tasks ({', '.join(study.tasks)}) as a baseline"
+        raise TableError(name, expected, "none")
+    subsets = dict.fromkeys(frozenset(network["tasks"]) for network in networks)
+    complete = [subset for subset in subsets if all(subset in trained[seed] for seed in seeds)]
+    methods: list[str | Method] = ["mtl", BestInTable(complete)]
+    if all(frozenset([task]) in complete for task in study.tasks):
+        methods.insert(1, "stl")
+    study.plan(methods=methods, budgets=budgets, seeds=seeds)
+    for network in networks:
+        study.tell(**network)
+    results = study.results_so_far()
+    assert results is not None
+    results.problem = replace(results.problem, name=name)
+    return results

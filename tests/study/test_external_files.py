@@ -1,0 +1,251 @@
+"""Tables and JSON files with the results of networks trained elsewhere, and files with predictions and labels."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from external_losses import TASKS, losses_of, rows_of, tell_all
+from external_predictions import NAMES, ROWS, TARGETS, Arrays, logits_of, losses, predictions_of
+from external_predictions import TASKS as PREDICTED
+from external_predictions import tell_all as tell_all_predictions
+
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
+from tagalong.learn import Task
+from tagalong.study import ExternalStudy, Results, verdict_from_csv
+from tagalong.study.external_files import read_parts, read_results, read_targets
+
+AFFINITY = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
+
+
+def planned(folder: Path, methods: tuple[str, ...] = ("stl", "tag")) -> Path:
+    study = ExternalStudy(TASKS, folder)
+    study.plan(AFFINITY, methods=methods, budgets=[2, 3])
+    path = study.write_table()
+    assert path is not None
+    return path
+
+
+def fill_in(path: Path, rows: bool = False) -> Path:
+    """Fills in a table as a user would."""
+    table = pd.read_csv(path)
+    for at, network, seed, task in table[["network", "seed", "task"]].itertuples():
+        for part in ("val", "test"):
+            table.loc[at, f"{part}_loss"] = losses_of(tuple(network.split("+")), seed, part)[task]
+        if rows:
+            table.loc[at, "test_rows"] = f"{network}-{seed}-{task}.npy"
+            np.save(path.parent / f"{network}-{seed}-{task}.npy", rows_of(network.split("+"), seed, "test")[task])
+    table.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(("methods", "rows"), [(("stl", "tag"), False), (("optimal",), True), (("hoa",), True)])
+def test_tables_give_the_results_of_ask_and_tell(tmp_path: Path, methods: tuple[str, ...], rows: bool) -> None:
+    study = ExternalStudy(TASKS)
+    study.plan(AFFINITY, methods=methods, budgets=[2, 3])
+    tell_all(study, rows=rows)
+    expected = study.results()
+    path: Path | None = planned(tmp_path, methods)
+    while path is not None:
+        by_table = ExternalStudy.load(tmp_path)
+        by_table.tell_file(fill_in(path, rows))
+        path = by_table.write_table()
+    found = by_table.results()
+    scores = {(one.label, one.seed): (one.groups, one.val, one.test) for one in found.records}
+    assert scores == {(one.label, one.seed): (one.groups, one.val, one.test) for one in expected.records}
+    assert found.noise == expected.noise
+    assert (found.verdict().row_stderr is not None) == rows
+
+
+def test_a_table_may_be_filled_in_step_by_step(tmp_path: Path) -> None:
+    path = planned(tmp_path)
+    table = pd.read_csv(fill_in(path))
+    table.loc[table.network != "a+b+c+d", ["val_loss", "test_loss"]] = np.nan
+    table.to_csv(path, index=False)
+    table = pd.read_csv(path)
+    study = ExternalStudy.load(tmp_path)
+    study.tell_file(path)
+    trained = set(table.dropna(subset=["val_loss"]).groupby(["network", "seed"]).groups)
+    pending = {("+".join(tasks), seed) for tasks, seed in study.pending()}
+    assert trained
+    assert not pending & trained
+    assert study.write_table() == path  # which is not overwritten
+    assert pd.read_csv(path).equals(table)
+
+
+def test_a_json_file_has_the_arguments_of_tell(tmp_path: Path) -> None:
+    planned(tmp_path)
+    study, expected = ExternalStudy.load(tmp_path), ExternalStudy(TASKS)
+    expected.plan(AFFINITY, methods=["stl", "tag"], budgets=[2, 3])
+    tell_all(expected)
+    entries = [
+        {
+            "tasks": tasks,
+            "seed": seed,
+            "val": losses_of(tasks, seed, "val"),
+            "test": losses_of(tasks, seed, "test"),
+            "rows": {task: rows.tolist() for task, rows in rows_of(tasks, seed, "test").items()},
+            "steps": 10,
+            "seconds": 1.0,
+            "parameters": 100,
+        }
+        for tasks, seed in study.pending()
+    ]
+    (tmp_path / "told.json").write_text(json.dumps(entries))
+    study.tell_file(tmp_path / "told.json")
+    assert study.results().records == expected.results().records
+    entries[3]["seed"] = "x"
+    (tmp_path / "told.json").write_text(json.dumps(entries))
+    with pytest.raises(ValueError, match=r"\[3\]\.seed"):
+        study.tell_file(tmp_path / "told.json")
+
+
+def test_a_table_needs_no_plan(tmp_path: Path) -> None:
+    path = fill_in(planned(tmp_path / "plan", ("optimal",)))
+    results = verdict_from_csv(path, budgets=[2])
+    assert {record.label for record in results.records} == {("mtl", None), ("stl", None), ("chosen", 2)}
+    assert results.verdict().recommended == ("chosen", 2)
+    assert results.problem.name == "plan"
+
+
+HEADER = "network,seed,task,val_loss,test_loss\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("network,seed,task\nab,0,a\n", "results.csv"),
+        (HEADER, "results.csv"),
+        (HEADER + "a,0,a,,\n", "results.csv"),
+        (HEADER + "a,x,a,1,1\n", "results.csv, line 2"),
+        (HEADER + "a,0,a,1,1\na,0,a,1,1\n", "results.csv, line 3"),
+        (HEADER + "a,0,a,low,1\n", "results.csv, line 2, column 'val_loss'"),
+        (HEADER + "a,0,a,nan,1\n", "results.csv"),
+        (HEADER + "a,0,a,1,1\nb,0,b,1,1\n", "results"),
+        (HEADER + "a+b,0,a,1,1\na+b,0,b,1,1\nb+a,1,a,1,1\n", "results.csv"),
+    ],
+)
+def test_invalid_tables_are_rejected(tmp_path: Path, text: str, place: str) -> None:
+    (tmp_path / "results.csv").write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        verdict_from_csv(tmp_path / "results.csv")
+    assert str(caught.value.argument).endswith(place)
+
+
+# Predictions
+
+METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
+Write = Callable[[Path, dict[str, Any]], Path]
+
+
+def write_npz(path: Path, parts: dict[str, Any]) -> Path:
+    np.savez(path, **{f"{part}_{task}": values for part, one in parts.items() for task, values in one.items()})
+    return path
+
+
+def write_table(path: Path, parts: dict[str, Any]) -> Path:
+    """Writes a table with a column for each task, or for each class; missing labels are empty."""
+    header, rows = ["split"], []
+    for part, one in parts.items():
+        columns: dict[str, Any] = {}
+        for task, values in one.items():
+            many = {f"{task}:{number}": column for number, column in enumerate(np.asarray(values).T)}
+            columns |= many if np.ndim(values) == 2 else {task: values}
+        header[1:] = columns
+        rows += [[part, *("" if np.isnan(x) else repr(float(x)) for x in row)] for row in zip(*columns.values())]  # noqa: B905
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def name_predictions(
+    path: Path, write: Write, suffix: str, predict: Callable[..., Arrays] = predictions_of
+) -> pd.DataFrame:
+    """Writes the predictions of the networks in a table, and fills in the names of their files."""
+    table = pd.read_csv(path)
+    table["predictions"] = [f"{row.network}-{row.seed}.{suffix}" for row in table.itertuples()]
+    for network, seed, file in set(table[["network", "seed", "predictions"]].itertuples(index=False)):
+        write(path.parent / file, {part: predict(network.split("+"), seed, part) for part in ROWS})
+    table.to_csv(path, index=False)
+    return table
+
+
+@pytest.fixture(scope="module")
+def expected() -> Results:
+    study = ExternalStudy([PREDICTED[0], Task("ill"), PREDICTED[2]], targets=TARGETS)  # a table has no class weights
+    study.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)
+    tell_all_predictions(study)
+    return study.results()
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(write_npz, "npz"), (write_table, "csv")])
+@pytest.mark.parametrize("logits", [False, True])
+def test_files_of_predictions_give_the_results_of_ask_and_tell(
+    tmp_path: Path, expected: Results, write: Write, suffix: str, logits: bool
+) -> None:
+    tasks, labels = read_targets(write(tmp_path / f"targets.{suffix}", TARGETS), NAMES, {"kind": "multiclass"})
+    study = ExternalStudy(tasks, tmp_path, targets=labels, logits=logits)
+    study.plan(methods=METHODS, budgets=[2, 3], seeds=2, options=OPTIONS)
+    path = study.write_table()
+    assert path is not None
+    name_predictions(path, write, suffix, logits_of if logits else predictions_of)
+    study.tell_file(path)
+    results = study.results()
+    assert {key: pytest.approx(found, rel=1e-9) for key, found in losses(results).items()} == losses(expected)
+    assert results.noise == pytest.approx(expected.noise, rel=1e-6)
+    assert results.verdict().unlearnt == expected.verdict().unlearnt
+    assert results.problem.kinds == {"age": "regression", "ill": "binary", "kind": "multiclass"}
+
+
+def test_a_table_without_a_plan_may_name_predictions(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    networks = [(name, seed, task) for name in ("age+ill+kind", *NAMES) for seed in (0, 1) for task in name.split("+")]
+    pd.DataFrame(networks, columns=["network", "seed", "task"]).to_csv(path, index=False)
+    table = name_predictions(path, write_npz, "npz")
+    targets = write_npz(tmp_path / "targets.npz", TARGETS)
+    results = verdict_from_csv(path, targets_file=targets)
+    assert {record.method for record in results.records} == {"mtl", "stl", "chosen"}
+    assert results.problem.kinds["kind"] == "multiclass"  # by the shape of its predictions
+    assert (
+        verdict_from_csv(path, targets_file=targets, kinds={"ill": "regression"}).problem.kinds["ill"] == "regression"
+    )
+    with pytest.raises(InvalidInput, match="`kinds`"):
+        verdict_from_csv(path, targets_file=targets, kinds={"ill": "yes/no"})
+    table.loc[table.network == "age", ["predictions", "val_loss", "test_loss"]] = ["", "nan", "nan"]
+    table.to_csv(path, index=False)
+    (stl,) = {record.diverged for record in verdict_from_csv(path, targets_file=targets).records_of(("stl", None))}
+    assert stl
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("age\n1\n", "parts.csv, column 'split'"),
+        ("split,age\ntrain,1\n", "parts.csv, column 'split'"),
+        ("split,age\nval,x\ntest,1\n", "parts.csv, line 2, column 'age'"),
+        ("split,size\nval,1\ntest,1\n", "parts.csv"),
+        ("split,age,size\nval,1,2\ntest,1,2\n", "parts.csv"),
+        ("split,age:0,age:2\nval,1,2\ntest,1,2\n", "parts.csv"),
+    ],
+)
+def test_invalid_predictions_are_rejected(tmp_path: Path, text: str, place: str) -> None:
+    (tmp_path / "parts.csv").write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        read_parts(tmp_path / "parts.csv", ["age"])
+    assert str(caught.value.argument).endswith(place)
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "parts.npz").write_bytes(b"PK not an archive")
+    with pytest.raises(InvalidInput, match=r"parts\.npz"):
+        read_parts(tmp_path / "parts.npz", ["age"])
+    with pytest.raises(InvalidInput, match=r"missing\.npz"):
+        read_parts(tmp_path / "missing.npz", ["age"])
+    (tmp_path / "results.csv").write_text("network,seed,task,val_loss,test_loss,test_rows\na,0,a,1,1,rows.npy\n")
+    with pytest.raises(InvalidInput, match=r"rows\.npy"):
+        read_results(tmp_path / "results.csv")
