@@ -88,7 +88,7 @@ class _Fit(NamedTuple):
         return self.sources[:, :1] + self.targets[:, 0] + factors
 
     def leverages(self) -> Floats:
-        """Returns the variance of each prediction that is due to the parameters, relative to that of the residuals."""
+        # Returns the variance of each prediction that is due to the parameters, relative to that of the residuals.
         x, y = _regressors(self.targets), _regressors(self.sources)
         of_sources = np.einsum("ikl,jk,jl->ij", self.source_inverses, x, x, optimize=True)
         of_targets = np.einsum("jkl,ik,il->ij", self.target_inverses, y, y, optimize=True)
@@ -100,7 +100,7 @@ def _regressors(parameters: Floats) -> Floats:
 
 
 def _choose_fit(values: Floats, measured: Bools) -> tuple[_Fit, float]:
-    """Returns the fit whose rank and ridge predict held-out pairs best, and the variance of its residuals."""
+    # Returns the fit whose rank and ridge predict held-out pairs best, and the variance of its residuals.
     count = int(measured.sum())
     if count < FOLDS:
         return next(_fits(values, measured, ridge=1.0, max_rank=0)), 1.0

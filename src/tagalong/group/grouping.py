@@ -120,8 +120,8 @@ class Group:
         size: int = 1,
         network: str | None = None,
     ) -> None:
-        self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy)
-        self.__dict__.update(taught=taught, size=size, network=network)
+        self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy, taught=taught)
+        self.__dict__.update(size=size, network=network)
         if not self.serves <= self.trains:
             others = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", others)

@@ -94,7 +94,7 @@ class SelectionProblem:
 
     @property
     def can_be_exact(self) -> bool:
-        """Whether dynamic programming applies and takes at most a few seconds."""
+        # Whether dynamic programming applies and takes at most a few seconds.
         if self.networks is None:
             return self.n <= MAX_PAIRWISE
         return self.n <= MAX_LISTED and self.has_all_networks and self.max_total_cost == np.inf
@@ -166,7 +166,7 @@ class Limits:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
     def share(self, parts: float) -> Limits:
-        """Returns limits with one part of the remaining time."""
+        # Returns limits with one part of the remaining time.
         now = time.monotonic()
         return replace(self, deadline=now + (self.deadline - now) / parts)
 
@@ -205,10 +205,7 @@ def best_values(
 
 
 def values_with_helpers(members: Bools, contributions: Floats, max_size: int, price: float = 0.0) -> Floats:
-    """Returns the value of each served set (row) with its best 0, 1, 2, … helpers (columns).
-
-    The value of a group of one task is −inf.
-    """
+    # For each served set (row), with its best 0, 1, 2, … helpers (columns). The value of one task alone is −inf.
     inside = np.where(members, contributions, 0.0).sum(axis=1)
     offered = -np.sort(np.where(members, np.inf, -contributions), axis=1)
     gained = np.cumsum(np.concatenate([inside[:, None], offered], axis=1), axis=1)
@@ -242,7 +239,7 @@ class Constraints:
         return Networks(trains[rows], values[rows], cost[rows], rows)
 
     def forbidden_pairs(self, tasks: tuple[str, ...]) -> Bools:
-        """Returns the pairs of tasks that must not be trained in the same network."""
+        # Returns the pairs of tasks that must not be trained in the same network.
         forbidden = np.zeros((len(tasks), len(tasks)), dtype=bool)
         for link in self.cannot_link:
             linked = np.isin(tasks, list(link))
@@ -321,7 +318,7 @@ def to_group(scores: Scores, problem: SelectionProblem, choice: NetworkChoice) -
 
 
 def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[tuple[int, ...], ...]:
-    """Returns the sets of tasks that links join, directly or indirectly, ordered by their first task."""
+    # Returns the sets of tasks that links join, directly or indirectly, ordered by their first task.
     unit_of = list(range(len(tasks)))
     for link in links:
         joined = {unit_of[tasks.index(task)] for task in link}
@@ -330,12 +327,7 @@ def linked_units(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tupl
 
 
 def _promising_groups(problem: SelectionProblem, forbidden: Bools) -> Bools:
-    """Returns all pairs, and for each unit the groups with the tasks that fit it best.
-
-    Args:
-        problem: the problem, with pairwise scores.
-        forbidden: the pairs of tasks that must not be trained in the same network.
-    """
+    # All pairs, and for each unit the groups with the tasks that fit it best. Forbidden pairs are not joined.
     n = problem.n
     similarity = problem.pairwise_scores + problem.pairwise_scores.T
     alone = np.eye(n, dtype=bool)

@@ -91,12 +91,12 @@ class Scores:
 
     @property
     def own_costs(self) -> bool:
-        """Whether the networks are listed with their costs, so that the `cost` option does not apply."""
+        # Whether the networks are listed with their costs, so that the `cost` option does not apply.
         return any(not math.isnan(entry.cost) for entry in self.candidates or ())
 
     @property
     def allows_single(self) -> bool:
-        """Whether a network may be trained on a single task, which is necessary if there is only one."""
+        # Whether a network may be trained on a single task, which is necessary if there is only one.
         return self.singles or len(self.tasks) == 1
 
     @cached_property
@@ -109,7 +109,7 @@ class Scores:
         return np.where(unused, np.nan, np.nan_to_num(np.asarray(self.matrix)))
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
-        """Returns the mean score of the other tasks of a network onto a task."""
+        # Returns the mean score of the other tasks of a network onto a task.
         assert self.matrix is not None
         sources = sorted(self._place[name] for name in trains - {task} or {task})
         return float(self.matrix[sources, self._place[task]].mean())
@@ -239,14 +239,10 @@ def _from_candidates(candidates: Iterable[Candidate]) -> Scores:
 
 
 def _from_results(results: Results, complete: Complete) -> Scores:
-    """Reads the results of entire groups. If `complete` is "pairs", other groups are scored by their pairs, as in HOA.
-
-    Given results of groups of three or more tasks take precedence over the means over their pairs.
-    """
+    # If `complete` is "pairs", other groups are scored by their pairs, as in HOA. Given results take precedence.
     by_group = {frozenset(group): Candidate(group, values, math.nan) for group, values in results.items()}
     if not results or len(by_group) < len(results):
-        found = ", ".join(map(group_name, results)) or "none"
-        raise InvalidInput("scores", "must contain at least one group, and each only once", found)
+        raise InvalidInput("scores", "must contain at least one group, and each only once", str(list(results)))
     given = _from_candidates(by_group.values())
     if complete is None:
         return given

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 class _Selection(Protocol[P]):
-    """The type of `select_groups`: what it returns depends on its budget."""
+    # What `select_groups` returns depends on its budget.
 
     @overload
     def __call__(self, scores: Any, budget: int, *args: P.args, **options: P.kwargs) -> Grouping: ...

@@ -25,7 +25,7 @@ MANY_SEARCHES = 200  # tasks times budgets; half of the resamples are enough the
 
 
 def default_resamples(tasks: int, budgets: int) -> int:
-    """Returns the number of resamples that take a few seconds. It does not depend on the machine."""
+    # Returns the number of resamples that take a few seconds. It does not depend on the machine.
     if tasks <= MAX_EXACT_TASKS:
         return 100
     if tasks > MAX_RESAMPLED_TASKS:
@@ -34,7 +34,7 @@ def default_resamples(tasks: int, budgets: int) -> int:
 
 
 def resampled_matrices(scores: Scores, affinity: Affinity | None, number: int, seed: int) -> Iterator[Floats]:
-    """Yields scores that could have been measured. Predictions are drawn from their distribution."""
+    # Yields scores that could have been measured. Predictions are drawn from their distribution.
     assert scores.matrix is not None
     assert scores.stderr is not None
     random = np.random.default_rng([1, seed])  # independent of the bootstrap

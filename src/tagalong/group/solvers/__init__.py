@@ -7,6 +7,7 @@ search.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tagalong.errors import InvalidInput
 
@@ -16,6 +17,7 @@ from .exact import solve_exact
 from .milp import is_small_program, solve_milp
 from .search import solve_search
 
+MAX_KICKS = 320  # in total over all budgets
 SOLVER_HINT = "`solver='auto'` chooses a suitable one"
 
 
@@ -44,6 +46,12 @@ def solve(
             return solver, solve_exact(problem, budgets, limits)
         except TimeoutError:
             solver = "search"
-    if solver == "milp":
-        return solver, solve_milp(problem, budgets, limits)
-    return solver, solve_search(problem, budgets, limits)
+
+    # The budgets share the time, and the random changes from which a local search starts again.
+    kicks = min(limits.kicks, -(-MAX_KICKS // len(budgets)))
+    solve_budget = solve_milp if solver == "milp" else solve_search
+    solutions = []
+    for i, budget in enumerate(budgets):
+        share = replace(limits.share(len(budgets) - i), kicks=kicks)
+        solutions.append(solve_budget(problem, budget, share))
+    return solver, solutions

@@ -81,7 +81,7 @@ class _DynamicProgram:
         return values
 
     def solution(self, budget: int) -> Solution | None:
-        """Returns the best choice of at most `budget` networks, with the fewest networks and the smallest groups."""
+        # Returns the best choice of at most `budget` networks, with the fewest networks and the smallest groups.
         totals = np.array([best[-1] for best in self.best[: budget + 1]])
         if totals[-1] == -np.inf:
             return None
@@ -146,7 +146,7 @@ class _DynamicProgram:
     def _extend(
         self, choices: tuple[NetworkChoice, ...], value: float, left: int, networks_left: int, least: float
     ) -> Iterator[tuple[tuple[NetworkChoice, ...], int]]:
-        """Yields a partial choice and then all its extensions that can reach the value `least`."""
+        # Yields a partial choice and then all its extensions that can reach the value `least`.
         yield choices, left
         if not left or not networks_left:
             return
@@ -166,7 +166,7 @@ def tasks_of(bit_mask: int) -> tuple[int, ...]:
 
 
 def best_split(first: Floats, second: Floats) -> Floats:
-    """Returns the maximum of first[S] + second[T − S] over all subsets S of each set T."""
+    # Returns the maximum of first[S] + second[T − S] over all subsets S of each set T.
     n = len(first).bit_length() - 1
     low = min(n, MAX_ARRAY_TASKS)
     whole, part, starts = _subsets(low)

@@ -7,7 +7,6 @@ constraint and any number of listed networks, but is slow if there are many.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -21,27 +20,22 @@ MAX_VARIABLES = 50_000  # with more, HiGHS does not end on time
 
 
 def is_small_program(problem: SelectionProblem) -> bool:
-    """Returns whether the integer program applies and ends about on time."""
+    # Returns whether the integer program applies and ends about on time.
     return problem.has_all_networks and np.isfinite(problem.listed.values).sum() <= MAX_VARIABLES
 
 
-def solve_milp(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
-    """Returns the best choice for each budget, found by branch and cut."""
-    solutions = []
-    for i, budget in enumerate(budgets):
-        share = limits.share(len(budgets) - i)
-        # A first choice, in case HiGHS finds no better one in time.
-        rows = exchange_networks(problem, budget, [], share)
-        limits.report(f"integer program, {budget} networks", problem.scale * total_value(problem, rows))
-        highs_rows, bound = _branch_and_cut(problem, budget, share)
-        if highs_rows and total_value(problem, highs_rows) >= total_value(problem, rows) - TIE_TOLERANCE:
-            rows = highs_rows
-        solutions.append(to_solution(problem, rows, bound))
-    return solutions
+def solve_milp(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
+    # A first choice, in case HiGHS finds no better one in time.
+    rows = exchange_networks(problem, budget, [], limits)
+    limits.report(f"integer program, {budget} networks", problem.scale * total_value(problem, rows))
+    highs_rows, bound = _branch_and_cut(problem, budget, limits)
+    if highs_rows and total_value(problem, highs_rows) >= total_value(problem, rows) - TIE_TOLERANCE:
+        rows = highs_rows
+    return to_solution(problem, rows, bound)
 
 
 def _branch_and_cut(problem: SelectionProblem, budget: int, limits: Limits) -> tuple[list[int], float]:
-    """Returns the rows of the best networks found in time, if any, and a bound, which is −inf if there are none."""
+    # Returns the rows of the best networks found in time, if any, and a bound, which is −inf if there are none.
     costs, unit_values = problem.listed.cost, problem.unit_values
     if not len(costs):
         return [], -np.inf

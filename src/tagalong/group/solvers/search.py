@@ -26,25 +26,18 @@ from ..problem import (
     values_with_helpers,
 )
 
-MAX_KICKS = 320  # in total over all budgets
 MAX_SORTED_VALUES = 5e7  # in total over all kicks; sorting takes a few seconds
 UNSERVED_VALUE = -1e6  # far below any score, so that serving all units comes first
 MAX_LISTED_VALUES = 600_000  # networks × tasks; no groups are added to longer lists
-MAX_COMPARED_VALUES = 5e8  # in total over all kicks and budgets; comparing takes a few seconds
+MAX_COMPARED_VALUES = 5e8  # in total over all kicks; comparing takes a few seconds
 SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so that moves first restore the limit
 
 
-def solve_search(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
-    """Returns the best choice found for each budget. It is proven optimal only if its value equals the bound."""
-    return (_solve_partitions if problem.networks is None else _solve_exchange)(problem, budgets, limits)
-
-
-def _solve_partitions(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
-    solutions = []
-    for i, budget in enumerate(budgets):
-        share = replace(limits.share(len(budgets) - i), kicks=min(limits.kicks, -(-MAX_KICKS // len(budgets))))
-        solutions.append(_PartitionSearch(problem, min(budget, problem.n)).run(share))
-    return solutions
+def solve_search(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
+    """Returns the best choice found. It is proven optimal only if its value equals the bound."""
+    if problem.networks is None:
+        return _PartitionSearch(problem, min(budget, problem.n)).run(limits)
+    return _search_listed(problem, budget, limits)
 
 
 class _PartitionSearch:
@@ -61,13 +54,11 @@ class _PartitionSearch:
         self.contributions = self.units @ problem.pairwise_scores.T  # of each task to each unit [units, tasks]
 
     def run(self, limits: Limits) -> Solution | None:
-        """Moves units until nothing improves, and then again after each of a number of random kicks."""
+        # Moves units until nothing improves, and then again after each of a number of random kicks.
         if self.budget * self.problem.max_size < self.problem.n:
             return None
         random = np.random.default_rng(limits.seed)
         best = self._move_units(self._average_linkage(), random, limits)
-        if self.problem.max_size < self.problem.n:
-            best = self._better(best, self._move_units(self._pack_units(), random, limits))
         bound = simple_bound(self.problem, self.budget)
         kicks = min(limits.kicks, int(MAX_SORTED_VALUES / (len(self.units) * (self.budget + 2) * self.problem.n)))
         for kick in range(kicks):
@@ -87,7 +78,7 @@ class _PartitionSearch:
         return other if self._total_value(other) > self._total_value(best) + TIE_TOLERANCE / 10 else best
 
     def _average_linkage(self) -> Ints:
-        """Clusters units by their mutual affinities. If groups are clearly separated, this finds them immediately."""
+        # Clusters units by their mutual affinities. If groups are clearly separated, this finds them immediately.
         if len(self.units) < 3:
             return np.arange(len(self.units)) % self.budget
         sizes = self.units.sum(axis=1)
@@ -97,15 +88,6 @@ class _PartitionSearch:
         np.fill_diagonal(distance, 0.0)
         tree = linkage(squareform(distance, checks=False), method="average")
         return np.asarray(fcluster(tree, self.budget, criterion="maxclust"), dtype=np.int64) - 1
-
-    def _pack_units(self) -> Ints:
-        # Spreads units evenly: the largest remaining unit goes to the emptiest set.
-        sizes = self.units.sum(axis=1)
-        assignment, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(self.budget, dtype=np.int64)
-        for unit in np.argsort(-sizes, kind="stable"):
-            assignment[unit] = load.argmin()
-            load[assignment[unit]] += sizes[unit]
-        return assignment
 
     def _kick(self, assignment: Ints, random: np.random.Generator, everything: bool) -> Ints:
         # Moves a few random units, or randomly redistributes the units of two sets or of all sets.
@@ -123,7 +105,7 @@ class _PartitionSearch:
         return assignment
 
     def _move_units(self, assignment: Ints, random: np.random.Generator, limits: Limits) -> Ints:
-        """Moves units one by one to the best set, until no move improves the value."""
+        # Moves units one by one to the best set, until no move improves the value.
         assignment = assignment.copy()
         members, contributions = self._sets(assignment)
         value = self._set_values(members, contributions)
@@ -174,7 +156,7 @@ class _PartitionSearch:
 
 
 def best_network(problem: SelectionProblem, served: Ints) -> Ints:
-    """Returns the tasks of the best network for a served set. Ties are broken by size and then by name."""
+    # Returns the tasks of the best network for a served set. Ties are broken by size and then by name.
     price = TIE_TOLERANCE / (2 * problem.n**2)
     members = np.isin(np.arange(problem.n), served)
     contributions = problem.pairwise_scores[:, served].sum(axis=1)
@@ -213,33 +195,29 @@ def simple_bound(problem: SelectionProblem, budget: int) -> float:
     return min(bound(0.0), float(best.fun)) + 1e-12 * n
 
 
-def _solve_exchange(problem: SelectionProblem, budgets: Sequence[int], limits: Limits) -> list[Solution | None]:
-    solutions: list[Solution | None] = []
-    for i, budget in enumerate(budgets):
-        share = limits.share(len(budgets) - i)
-        random = np.random.default_rng(limits.seed)
-        problem, rows = _improve(problem, budget, [], share)
+def _search_listed(problem: SelectionProblem, budget: int, limits: Limits) -> Solution | None:
+    random = np.random.default_rng(limits.seed)
+    problem, rows = _improve(problem, budget, [], limits)
 
-        # Random kicks: keep some of the networks, add another one, and improve this choice.
-        compared = problem.unit_values.size * budget**2 * len(budgets)
-        for _ in range(min(limits.kicks, int(MAX_COMPARED_VALUES / compared))):
-            if share.should_stop or len(rows) < 2:
-                break
-            kept = random.choice(rows, size=random.integers(len(rows)), replace=False).tolist()
-            costs = problem.listed.cost
-            affordable = np.flatnonzero(costs <= problem.max_total_cost - costs[kept].sum())
-            kept += random.choice(affordable, size=min(1, len(affordable))).tolist()
-            problem, kicked = _improve(problem, budget, kept, share)
-            if total_value(problem, kicked) > total_value(problem, rows) + TIE_TOLERANCE:
-                rows = kicked
-            share.report(f"local search, {budget} networks", problem.scale * total_value(problem, rows))
+    # Random kicks: keep some of the networks, add another one, and improve this choice.
+    kicks = min(limits.kicks, int(MAX_COMPARED_VALUES / (problem.unit_values.size * budget**2)))
+    for _ in range(kicks):
+        if limits.should_stop or len(rows) < 2:
+            break
+        kept = random.choice(rows, size=random.integers(len(rows)), replace=False).tolist()
+        costs = problem.listed.cost
+        affordable = np.flatnonzero(costs <= problem.max_total_cost - costs[kept].sum())
+        kept += random.choice(affordable, size=min(1, len(affordable))).tolist()
+        problem, kicked = _improve(problem, budget, kept, limits)
+        if total_value(problem, kicked) > total_value(problem, rows) + TIE_TOLERANCE:
+            rows = kicked
+        limits.report(f"local search, {budget} networks", problem.scale * total_value(problem, rows))
 
-        bound = float(problem.unit_values.max(axis=0).sum())
-        if problem.list_more is not None:
-            bound = simple_bound(problem, budget)
-        solution = to_solution(problem, rows, bound)
-        solutions.append(solution and replace(solution, proven=False))
-    return solutions
+    bound = float(problem.unit_values.max(axis=0).sum())
+    if problem.list_more is not None:
+        bound = simple_bound(problem, budget)
+    solution = to_solution(problem, rows, bound)
+    return solution and replace(solution, proven=False)
 
 
 def _improve(
@@ -268,7 +246,7 @@ def _list_similar_groups(problem: SelectionProblem, rows: list[int]) -> Selectio
 
 
 def exchange_networks(problem: SelectionProblem, budget: int, rows: list[int], limits: Limits) -> list[int]:
-    """Adds networks to a choice, or exchanges them one by one, until nothing improves."""
+    # Adds networks to a choice, or exchanges them one by one, until nothing improves.
     networks = problem.listed
     values = np.maximum(problem.unit_values, UNSERVED_VALUE)  # [networks, units]
     limit = problem.max_total_cost * (1 + 1e-9)
@@ -299,7 +277,7 @@ def serves_all(problem: SelectionProblem, rows: list[int]) -> bool:
 
 
 def to_solution(problem: SelectionProblem, rows: Sequence[int], bound: float) -> Solution | None:
-    """Returns the solution in which each unit is served by the best of the chosen networks, or None if some cannot."""
+    # Returns the solution in which each unit is served by the best of the chosen networks, or None if some cannot.
     if not serves_all(problem, list(rows)):
         return None
     serving = np.array(rows)[problem.unit_values[list(rows)].argmax(axis=0)]
