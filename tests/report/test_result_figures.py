@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_run import make_run, make_taught_run
 
+from tagalong.group import Group
 from tagalong.report import affinity_heatmap, change_by_networks, task_changes
 from tagalong.report.figures import measured_ways
 from tagalong.study import Results, Run, interval_half_width, read_run
@@ -57,13 +58,14 @@ def test_groups_and_boosting_are_drawn_next_to_what_auto_found(tmp_path: Path) -
     grouped = make_run(tmp_path, TASKS)
     taught = make_taught_run(tmp_path, TASKS)
     others = [record for record in grouped.records if record.method in ("tag", "stl")]
-    others += [replace(record, method="boosting", groups=()) for record in others if record.method == "stl"]
+    boosted = (Group(TASKS, TASKS, network="boosting"),)
+    others += [replace(record, method="boosting", groups=boosted) for record in others if record.method == "stl"]
     noise = {("stl", None): 0.01}
     results = Results([*taught.records, *others], problem=taught.problem, noise=noise)
     ways = {(way.networks, way.family): way for way in measured_ways(results)}
     changes = {line.label: line.change for line in results.table()}
     for networks, family, label in ((2, "groups", ("tag", 2)), (4, "groups", ("stl", None))):
-        assert (ways[networks, family].label, ways[networks, family].best) == (label, False)
+        assert (ways[networks, family].summary.label, ways[networks, family].best) == (label, False)
         assert ways[networks, family].change.estimate == pytest.approx(changes[label])
     assert ways[1, "boosting"].change.estimate == pytest.approx(changes["stl", None])
     alone, plain = results.records_of(("stl", None)), results.records_of(("mtl", None))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.group import Grouping
+from tagalong.group import Group, Grouping
 from tagalong.study import (
-    BudgetResult,
     Change,
     Label,
+    MethodSummary,
     Results,
     TaskChange,
     interval_half_width,
@@ -70,6 +70,7 @@ FAMILIES = {
     "tabm": "TabM networks",
     "boosting": "boosting",
     "ridge": "ridge",
+    "blend": "averages of families",
 }
 
 
@@ -415,44 +416,65 @@ class Way(NamedTuple):
     Attributes:
         networks: the number of networks. A wider network counts as the number of plain ones with as many parameters.
         family: a key of `FAMILIES`.
-        label: the method and its budget.
+        summary: the method and its budget, with costs.
         change: the change in test loss from one plain network, averaged over tasks.
+        from_copies: the change from as many copies, or None if it is unknown.
         best: whether it is the best of all with so many networks, on validation rows.
         recommended: whether these are the networks to use.
-        result: more about it, or None if the verdict does not consider it.
     """
 
     networks: int
     family: str
-    label: Label
+    summary: MethodSummary
     change: Change
+    from_copies: Change | None = None
     best: bool = False
     recommended: bool = False
-    result: BudgetResult | None = None
 
 
 def measured_ways(results: Results) -> list[Way]:
     """Returns the best measured way of each family to use each number of networks; the best of all comes first.
 
-    If `auto` was run, the verdict considers no groups but those that `auto` found. The groups of other methods are
-    included here, since readers want to see what groups buy, and so are methods without networks, e.g. boosting.
+    The verdict considers only some of them: if `auto` was run, no groups but those that `auto` found. Readers want to
+    see what the others buy, so the best of each further family on validation rows is included here.
     """
     verdict = results.verdict()
     if not verdict.by_budget:  # nothing was learnt
         return []
-    ways = {}
+    summaries = {summary.label: summary for summary in results.table()}
+    ways: dict[tuple[int, str], Way] = {}
     for networks, best in verdict.by_budget.items():
         for way in (best, *best.others):
             if way.change is not None:
+                summary, family = summaries[way.label], _family(way.label, way.groups)
                 recommended = (way.label, way.size) == (verdict.recommended, networks)
-                ways[networks, way.kind] = Way(networks, way.kind, way.label, way.change, way is best, recommended, way)
-    others = [line for line in results.table() if line.honest and line.change is not None and isfinite(line.change)]
-    for line in sorted(others, key=lambda line: line.validation or 0.0):
-        family = kind_of_networks(line.label, line.groups) if line.groups else line.method
-        networks = line.budget or max(1, len(line.groups))
-        if family in ("groups", "boosting", "ridge") and (networks, family) not in ways:
-            ways[networks, family] = Way(networks, family, line.label, _change_from_plain(results, line.label))
+                found = Way(networks, family, summary, way.change, way.change_from_copies, way is best, recommended)
+                ways.setdefault((networks, family), found)
+    for label, summary in sorted(summaries.items(), key=lambda item: item[1].validation or 0.0):
+        family = _family(label, summary.groups)
+        networks = label[1] or len(summary.groups)
+        is_measured = summary.honest and summary.change is not None and isfinite(summary.change)
+        # Balancing rules train one plain network in another way, which is no copy.
+        if is_measured and summary.groups and family not in ("plain", "copies"):
+            ways.setdefault((networks, family), Way(networks, family, summary, _change_from_plain(results, label)))
     return sorted(ways.values(), key=lambda way: (way.networks, not way.best))
+
+
+def _family(label: Label, groups: Sequence[Group]) -> str:
+    """Returns the family of networks, a key of `FAMILIES`.
+
+    Example:
+        >>> _family(("blend", 2), [Group("ab", "ab"), Group("ab", "ab", network="ridge")])
+        'blend'
+        >>> _family(("boosting", None), [Group("ab", "ab", network="boosting")])
+        'boosting'
+    """
+    networks = {group.network for group in groups}
+    if networks <= {None, "tabm"}:
+        return kind_of_networks(label, groups)
+    if len(networks) > 1:
+        return "blend"
+    return "ridge" if networks == {"ridge"} else "boosting"
 
 
 def _change_from_plain(results: Results, label: Label) -> Change:
@@ -559,7 +581,7 @@ def _way_note(way: Way) -> str:
     return "<br>".join(
         [
             f"{way.networks}: {FAMILIES[way.family]}",
-            plotly_text(label_text(way.label)),
+            plotly_text(label_text(way.summary.label)),
             f"{percent(way.change.estimate)} test loss",
             interval_text(way.change) or "no interval is known",
         ]

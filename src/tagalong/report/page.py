@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,9 @@ from importlib.resources import files
 from math import floor, isfinite, log10
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup, escape
 
 from tagalong._version import __version__
 from tagalong.affinity import CAUTION
@@ -32,7 +36,6 @@ from .figures import (
 )
 
 if TYPE_CHECKING:
-    from jinja2 import Template
     from plotly.graph_objects import Figure
 
 REPORT_FILE = "report.html"
@@ -44,6 +47,7 @@ MAX_TARGETS = 8  # of affinities over training
 SIGNIFICANT_DIGITS = 4  # of numbers in figures
 SETTINGS = ("methods", "budgets", "seeds", "confirming_seeds", "options", "device", "executor", "recipe")
 ENVIRONMENT = ("versions", "machine", "git")
+CODE = re.compile(r"`([a-z_-]+)`")
 INTERACTIVE_PROGRAMS = ("", "-c", "ipykernel_launcher.py")  # in a prompt, in `python -c` and in a notebook
 
 
@@ -112,8 +116,6 @@ def render_page(run: Run) -> str:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined
-
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "label": label_text,
@@ -122,6 +124,7 @@ def _template() -> Template:
         "with_error": with_error,
         "duration": format_duration,
         "number": _number_text,
+        "prose": _prose,
         "multiple": lambda value: f"{value:.3g}×" if value else "",
     }
     return environment.from_string(files("tagalong.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
@@ -175,6 +178,16 @@ def _command_line(arguments: Sequence[str]) -> list[str]:
     if path.stem == "tagalong" or path.parts[-2:] == ("tagalong", "__main__.py"):
         return ["tagalong", *arguments[1:]]
     return [] if path.name in INTERACTIVE_PROGRAMS else ["python", *arguments]
+
+
+def _prose(text: str) -> Markup:
+    """Returns a sentence of the study as HTML, with names of options as code.
+
+    Example:
+        >>> _prose("a < b; raise `epochs`")
+        Markup('a &lt; b; raise <code>epochs</code>')
+    """
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _number_text(value: float | None) -> str:
