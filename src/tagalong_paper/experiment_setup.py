@@ -126,11 +126,17 @@ class ExperimentSetup:
         """Returns the mean of results over seeds, with as many digits as the paper prints."""
         return summarize(values, digits=self.digits, served=served)
 
-    def open_runner(self, problem: Problem | None = None) -> AbstractContextManager[Runner]:
-        """Opens a training runner that uses the shared store, by default for the problem with the chosen tasks."""
-        return open_runner(
-            problem or self.chosen, self.out, executor=self.executor, device=self.device, progress=self.progress
-        )
+    def open_runner(self, problem: Problem | None = None, **recipe: Any) -> AbstractContextManager[Runner]:
+        """Opens a runner that uses the shared store.
+
+        Args:
+            problem: the problem. Defaults to that with the chosen tasks.
+            **recipe: the settings of the recipe to change.
+        """
+        wanted = problem or self.chosen
+        if recipe:
+            wanted = replace(wanted, recipe=replace(wanted.recipe, **recipe))
+        return open_runner(wanted, self.out, executor=self.executor, device=self.device, progress=self.progress)
 
     def measure(self, runner: Runner, **settings: Any) -> dict[int, Affinity]:
         """Measures the affinities of equation 1 by seed: every 10 steps, or at every step with the small size.

@@ -53,8 +53,7 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, setup: E
     report("no-early-stopping")
     recipe = setup.chosen.recipe
     steps = -(-len(setup.chosen.train) // recipe.batch_size)
-    with setup.open_runner() as runner:
-        full = runner.variant(patience=None, keep="last")
+    with setup.open_runner(patience=None, keep="last") as full:
         jobs = [full.job(setup.chosen.names, seed, rule) for seed in setup.seeds for rule in ("plain", "uw", "pcgrad")]
         assert not full.missing(jobs)
         assert {(row.steps, row.best_epoch) for row in full.networks(jobs).values()} == {

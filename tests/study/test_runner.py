@@ -16,7 +16,6 @@ from tagalong.study import (
     Store,
     check_runner,
     open_runner,
-    train_side_by_side,
 )
 from tagalong.study.relative_losses import relative_losses
 from tagalong.study.runner import split_into_chunks
@@ -169,24 +168,6 @@ def test_the_free_width_depends_on_the_problem_and_the_workers_only():
     assert free_width(small_problem(), 3) == 3 * width
     assert 1 <= free_width(larger) < width / 10
     assert [free_width(one_by_one, workers) for workers in (1, 3)] == [1, 3]
-
-
-def test_variants_train_side_by_side_with_the_same_results_as_one_after_the_other(tmp_path):
-    changes = [{}, {"lr": 0.03}, {"batch_size": 8}, {"lr": 0.03, "batch_size": 8}]
-    executor, expected = WatchedExecutor(pickled=True), []
-    for changed in changes:
-        problem = replace(small_problem(), recipe=replace(small_problem().recipe, **changed))
-        with open_runner(problem, tmp_path / "alone", device="cpu") as alone:
-            jobs = [alone.job(subset, seed) for seed in (0, 1) for subset in alone.subsets()]
-            expected.append({result.key: result.val for result in alone.networks(jobs).values()})
-    with open_runner(small_problem(), tmp_path / "together", executor=executor, device="cpu") as base:
-        runners = [base.variant(**changed) if changed else base for changed in changes]
-        train_side_by_side(dict.fromkeys(runners, jobs), "settings")
-        found = [{result.key: result.val for result in one.networks(jobs).values()} for one in runners]
-        train_side_by_side(dict.fromkeys(runners, jobs), "settings")
-    assert found == expected
-    assert len(executor.requests) == 1
-    assert len(executor.jobs) == len(changes) * len(jobs)
 
 
 def test_an_open_runner_keeps_networks_in_its_folder_even_if_it_fails(tmp_path):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from .runner import Runner as Runner
     from .runner import check_runner as check_runner
     from .runner import open_runner as open_runner
-    from .runner import train_side_by_side as train_side_by_side
     from .runner import without_rows as without_rows
     from .search_log import LoggedTraining as LoggedTraining
     from .search_log import SearchLog as SearchLog
@@ -114,7 +113,6 @@ _HOMES = {
     "row_stderr": ".uncertainty",
     "Elsewhere": ".executors",
     "Pending": ".executors",
-    "train_side_by_side": ".runner",
     "without_rows": ".runner",
     "verdict_from_csv": ".external_table",
     "compare_networks": ".external_table",

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.learn import Diverged, Job, Lesson, Problem, Recipe, Taught, Trained, train, train_many
+from tagalong.learn import Diverged, Job, Lesson, Problem, Taught, Trained, train, train_many
 from tagalong.progress import NoProgress, ProgressReporter
 from tagalong.registry import unknown_name
 
@@ -45,14 +45,12 @@ class Chunk:
         jobs: the networks to train, either a single network or several plain networks of the same kind and width.
         meter: the settings of the `AffinityMeter` to attach, or None. Meters are supported only for single networks.
         checkpoint: the checkpoint file, or None. For several networks, its name gets a suffix (see `train_many`).
-        recipe: the recipe to train with, or None for that of the problem that the executor was started with.
         answers: if the networks are taught, with the same additional rows, the answers of each lesson by task.
     """
 
     jobs: tuple[Job, ...]
     meter: Mapping[str, Any] | None = None
     checkpoint: Path | None = None
-    recipe: Recipe | None = None
     answers: Mapping[Taught, Mapping[str, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def train(self, problem: Problem, device: str, report: ProgressReporter | None = None) -> list[Trained]:
@@ -64,8 +62,6 @@ class Chunk:
             report: receives progress, if the networks are trained in the study's own process.
         """
         report = report or ProgressReporter(NoProgress())
-        if self.recipe not in (None, problem.recipe):
-            problem = replace(problem, recipe=self.recipe or problem.recipe)
         targets: dict[Job, dict[str, Tensor]] = {}
         taught_on = problem
         for taught, answers in self.answers.items():

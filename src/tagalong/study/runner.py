@@ -195,33 +195,16 @@ class Runner:
         self.keys = Keys(problem, device)
         self.unwritten: list[str] = []
         self._progress, self._partial = progress or NoProgress(), partial
-        self._workers: list[int] = []  # their number, once the executor has started; shared with variants
+        self._workers: int | None = None  # once the executor has started
         self._known: dict[Job, Trained] = {}
         self._requested: set[Job] = set()
         self._diverged: set[Job] = set()
         self._lessons: dict[Taught, Mapping[str, Tensor]] = {}
 
-    def variant(self, **recipe: Any) -> Runner:
-        """Returns a runner for the same data with a different recipe, which shares this runner's store and executor.
-
-        Use `train_side_by_side` to train the networks of several variants at the same time. A variant must not be used
-        after this runner is closed.
-
-        Args:
-            **recipe: the recipe settings to change.
-        """
-        problem = replace(self.problem, recipe=replace(self.problem.recipe, **recipe))
-        vars(problem)["fingerprint"] = self.problem.fingerprint  # the data are the same, and reading them takes long
-        variant = Runner(
-            problem, self.store, self.executor, device=self.device, progress=self._progress, partial=self._partial
-        )
-        variant._workers = self._workers
-        return variant
-
     def close(self) -> None:
         """Stops the executor."""
-        if self._workers:
-            self._workers.clear()
+        if self._workers is not None:
+            self._workers = None
             self.executor.stop()
 
     def __enter__(self) -> Runner:
@@ -650,9 +633,9 @@ class Runner:
             self._progress.done()
 
     def _start(self) -> int:
-        if not self._workers:
-            self._workers.append(self.executor.start(self.problem, self.device) or 1)
-        return self._workers[0]
+        if self._workers is None:
+            self._workers = self.executor.start(self.problem, self.device) or 1
+        return self._workers
 
     def _metered_chunks(self, jobs: Iterable[Job], settings: Mapping[str, Any]) -> list[Chunk]:
         """Returns a chunk for each network whose affinity is missing, except for those that are known to diverge."""
@@ -660,7 +643,7 @@ class Runner:
         unmeasured = [job for job, key in keys.items() if self.store.computed(key) is None]
         self.missing(unmeasured)  # reads the results of the others
         wanted = [job for job in unmeasured if job not in self._known or not self._known[job].diverged]
-        return [Chunk((job,), dict(settings), self._checkpoint_path(keys[job]), self.problem.recipe) for job in wanted]
+        return [Chunk((job,), dict(settings), self._checkpoint_path(keys[job])) for job in wanted]
 
     def _plain_chunks(self, jobs: Sequence[Job], missing: Sequence[Job], others: int = 0) -> list[Chunk]:
         """Splits all requested networks into chunks, and returns the chunks with only the missing networks.
@@ -698,12 +681,7 @@ class Runner:
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
         lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
         answers = {taught: self._answers(taught) for taught in lessons}
-        return Chunk(
-            tuple(jobs),
-            checkpoint=self._checkpoint_path(self.keys.of(jobs[0])),
-            recipe=self.problem.recipe,
-            answers=answers,
-        )
+        return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])), answers=answers)
 
     def _answers(self, taught: Taught) -> Mapping[str, Tensor]:
         """Returns the answers of a lesson, which are computed only once."""
@@ -721,42 +699,6 @@ class Runner:
 
     def _checkpoint_path(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:CHECKPOINT_KEY_DIGITS]}.pt"
-
-
-def train_side_by_side(requests: Mapping[Runner, Sequence[Job]], what: str = "networks") -> None:
-    """Trains the missing networks of a runner and its variants at the same time.
-
-    The executor receives the chunks of all runners at once, so that no worker waits for a runner to finish. The
-    networks are the same as if each runner had trained its own. To get their results, call `Runner.networks`.
-
-    Args:
-        requests: the networks to train with each runner. All runners must be variants of the same runner, which may
-            be one of them.
-        what: a description of the networks, used in progress updates.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from tagalong.learn import Recipe, Task
-        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
-        >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
-        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
-        >>> with tempfile.TemporaryDirectory() as out, open_runner(problem, out, device="cpu") as runner:
-        ...     runners = [runner, runner.variant(batch_size=10)]
-        ...     jobs = [runner.job(problem.names, seed=0)]
-        ...     train_side_by_side({one: jobs for one in runners})
-        ...     [one.networks(jobs)[jobs[0]].steps for one in runners]
-        [1, 7]
-    """
-    owners = {
-        (chunk.recipe, chunk.jobs): (runner, chunk)
-        for runner, jobs in requests.items()
-        for chunk in runner._plain_chunks(jobs, runner.missing(jobs))
-    }
-    if not owners:
-        return
-    first, _ = next(iter(owners.values()))
-    for chunk, networks in first._run_chunks([chunk for _, chunk in owners.values()], what):
-        owners[chunk.recipe, chunk.jobs][0]._store(networks)
 
 
 def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
 from tagalong.group import Group, select_groups
-from tagalong.study import Runner, train_side_by_side
+from tagalong.study import Runner
 
 from ..experiment_setup import Array, ExperimentSetup, all_subset_jobs, grouping_totals, subset_table
 from ..figures import draw_bars
@@ -30,9 +32,12 @@ def run(setup: ExperimentSetup) -> Report:
     """
     recipe, seeds, budgets = setup.chosen.recipe, setup.seeds, setup.budgets
     batch, lr = max(2, recipe.batch_size // 2), 2 * recipe.lr
-    with setup.open_runner() as base:
-        runners = [base, base.variant(batch_size=batch), base.variant(lr=lr)]
-        train_side_by_side(dict.fromkeys(runners, all_subset_jobs(base, seeds)), "all subsets")
+    settings: list[dict[str, Any]] = [{}, {"batch_size": batch}, {"lr": lr}]
+    with ExitStack() as stack:
+        runners = [stack.enter_context(setup.open_runner(**setting)) for setting in settings]
+        for runner in runners:
+            runner.networks(all_subset_jobs(runner, seeds), "all subsets", diverged=True)
+        base = runners[0]
         chosen = _best_groups(runners, budgets, seeds)
         totals = scores(base, chosen, seeds)
         others = {seed: [other for other in seeds if other != seed] for seed in seeds if len(seeds) > 1}

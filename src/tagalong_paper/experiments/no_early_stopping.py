@@ -27,7 +27,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         rules = training_rules(setup, runner, list(dict.fromkeys(["mtl", *(methods or AUGMENTATIONS)])))
         jobs = {name: [runner.job(runner.tasks, seed, rule) for seed in setup.seeds] for name, rule in rules.items()}
         stopped = train_totals(runner, jobs, "with early stopping")
-        trained = train_totals(runner.variant(patience=None, keep="last"), jobs, "all epochs")
+    with setup.open_runner(patience=None, keep="last") as runner:
+        trained = train_totals(runner, jobs, "all epochs")
     label = f"total {setup.label()}"
     bars = {
         "early stopping, best weights": list(map(setup.summarize, stopped.values())),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tagalong.study import Runner, train_side_by_side
+from tagalong.learn import Job
+from tagalong.study import Runner
 
 from ..experiment_setup import ExperimentSetup, Key, train_totals
 from ..report import Claim, Report, ReportTable
@@ -24,12 +26,12 @@ def run(setup: ExperimentSetup) -> Report:
     recipe, seed = setup.chosen.recipe, setup.seeds[0]
     rates = [recipe.lr * factor for factor in LEARNING_RATE_FACTORS]
     sizes = list(dict.fromkeys(max(2, round(recipe.batch_size * factor)) for factor in BATCH_SIZE_FACTORS))
+    totals: dict[Setting, float] = {}
+    for size in sizes:
+        with setup.open_runner(batch_size=size) as runner:
+            jobs = {(size, rate): replace(runner.job(runner.tasks, seed), lr=rate) for rate in rates}
+            totals |= _validation_totals(runner, jobs)
     with setup.open_runner() as runner:
-        variants = {(size, rate): runner.variant(lr=rate, batch_size=size) for size in sizes for rate in rates}
-        plain = [runner.job(runner.tasks, seed)]
-        alpha_jobs = [runner.job(runner.tasks, seed, rule) for rule in ALPHA_RULES.values()]
-        train_side_by_side({**dict.fromkeys(variants.values(), plain), runner: alpha_jobs}, "settings")
-        totals = {setting: validation_totals(variant, seed, {"": "plain"})[""] for setting, variant in variants.items()}
         alphas = validation_totals(runner, seed, ALPHA_RULES)
     best, alpha = lowest(totals, (recipe.batch_size, recipe.lr)), lowest(alphas)
     trained = math.isfinite(totals[best])
@@ -59,8 +61,11 @@ def run(setup: ExperimentSetup) -> Report:
 
 def validation_totals(runner: Runner, seed: int, rules: Mapping[Key, str]) -> dict[Key, float]:
     """Returns the validation total with each training rule, or infinity if training diverged."""
-    jobs = {key: [runner.job(runner.tasks, seed, rule)] for key, rule in rules.items()}
-    totals = train_totals(runner, jobs, "settings", "val")
+    return _validation_totals(runner, {key: runner.job(runner.tasks, seed, rule) for key, rule in rules.items()})
+
+
+def _validation_totals(runner: Runner, jobs: Mapping[Key, Job]) -> dict[Key, float]:
+    totals = train_totals(runner, {key: [job] for key, job in jobs.items()}, "settings", "val")
     return {key: float(np.nan_to_num(total[0], nan=math.inf)) for key, total in totals.items()}
 
 
