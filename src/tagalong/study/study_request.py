@@ -25,17 +25,6 @@ from .methods import Method, Mtl, make_method
 MAX_COPIES = 1_000  # the largest budget above the number of tasks
 EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
 Options = Mapping[str, Mapping[str, Any]]
-# The arguments of `Study.run` that become options of `auto`, and the problems if no method uses them.
-AUTO_ARGUMENTS = {
-    "effort": InvalidInput(
-        "effort",
-        "applies only to 'auto' and 'best-of', neither of which is among `methods`",
-        hint="add one of them or omit `effort`",
-    ),
-    "passes": InvalidInput(
-        "passes", "applies only to 'auto', which is not among `methods`", hint="add it or omit `passes`"
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -102,35 +91,40 @@ def check_request(
         problems: problems that the caller has already found.
     """
     check_options(options)
-    found = list(problems)
+    collected, notes, n = list(problems), [], len(tasks)
     if problem is not None:
-        collect(found, check_data, problem)
-    n, notes = len(tasks), []
+        collect(collected, check_data, problem)
     wanted = default_budgets(n) if budgets is None else budgets
-    if methods is None and problem is not None and not found:
-        usual = default_methods(problem, _valid_budgets(wanted))
-        methods, notes = usual.names, usual.notes
-        options = {
-            name: one
-            for name, one in (options or {}).items()
-            if name not in usual.left_out or one.keys() - AUTO_ARGUMENTS
-        }
-    made = _read_methods(["mtl"] if methods is None else methods, options, found)
+    if methods is None:
+        methods = ["mtl"]
+        if problem is not None and not collected:
+            usual = default_methods(problem, _possible(wanted))
+            methods, notes = usual.names, usual.notes
+            # An effort is meant for those that can be used.
+            options = {
+                name: own
+                for name, own in (options or {}).items()
+                if name not in usual.left_out or own.keys() - {"effort", "passes"}
+            }
+    made = _read_methods(methods, options, collected)
     for method in made:
-        found += method.problems(tasks, problem)
-    found_budgets = _read_budgets(wanted, n, made, found)
-    found_seeds = _read_seeds(seeds, found)
+        collected += method.problems(tasks, problem)
+    read_budgets = _read_budgets(wanted, n, made, collected)
+    read_seeds = _read_seeds(seeds, collected)
     if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
-        found.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
+        collected.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
-        found.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
-    raise_problems(list({str(one): one for one in found}.values()))
+        collected.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
+    raise_problems(list({str(one): one for one in collected}.values()))
+
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
-    fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
-    notes += _budget_notes(made, found_budgets, n)
-    seeds_and_price = found_seeds, price_per_hour, fresh
-    return StudyRequest(tuple(made), found_budgets, *seeds_and_price, tuple(notes), fresh_teachers)
+    first_fresh = max(read_seeds) + 1
+    fresh = tuple(range(first_fresh, first_fresh + confirm))
+    limited = [method.name for method in made if method.budgeted and not method.averages]
+    if limited and max(read_budgets) > n:
+        notes.append(f"No results for budgets above {n}, since one network serves each task: {first_few(limited)}.")
+    return StudyRequest(tuple(made), read_budgets, read_seeds, price_per_hour, fresh, tuple(notes), fresh_teachers)
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:
@@ -138,17 +132,9 @@ def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list
     return [budget for budget in budgets if method.averages or budget <= n_tasks]
 
 
-def _budget_notes(methods: Sequence[Method], budgets: Sequence[int], n_tasks: int) -> list[str]:
-    limited = [method.name for method in methods if method.budgeted and not method.averages]
-    if not limited or max(budgets) <= n_tasks:
-        return []
-    have = "has" if len(limited) == 1 else "have"
-    return [f"{first_few(limited)} {have} no results for budgets above {n_tasks}: one network serves each task."]
-
-
 def check_options(options: object) -> None:
     """Raises an error unless the options are a mapping from methods to mappings, or None."""
-    if options is None or (isinstance(options, Mapping) and all(isinstance(one, Mapping) for one in options.values())):
+    if options is None or (isinstance(options, Mapping) and all(isinstance(own, Mapping) for own in options.values())):
         return
     expected, hint = "must be a mapping from methods to their options", "write {'tag': {'every': 1}}"
     raise InvalidInput("options", expected, short(options), hint)
@@ -162,30 +148,40 @@ def with_effort(
 ) -> Options | None:
     """Adds an effort to the options of `auto` and `best-of`, and `passes` to those of `auto`.
 
-    If these are not among the methods, the options of `auto` are changed, and `check_request` reports it.
-
     Args:
         options: the options of each method.
         effort: the effort, or None to add none.
         methods: the methods of the study, or None for the default methods.
         passes: the maximum number of networks that answer a task, or None to add none.
 
+    Raises:
+        InvalidInput: If no method takes an argument.
+
     Example:
         >>> with_effort({"tag": {"every": 1}}, "quick", ["tag", "auto", "best-of"])
         {'tag': {'every': 1}, 'auto': {'effort': 'quick'}, 'best-of': {'effort': 'quick'}}
     """
     check_options(options)
-    if effort is None and passes is None:
-        return options
-    given = {name: dict(one) for name, one in (options or {}).items()}
-    listed = methods if isinstance(methods, Sequence) else ()
-    names = EFFORT_METHODS if methods is None else {str(entry).partition("+")[0] for entry in listed}
-    if effort is not None:
-        for name in [name for name in EFFORT_METHODS if name in names] or EFFORT_METHODS[:1]:
-            given.setdefault(name, {})["effort"] = effort
-    if passes is not None:
-        given.setdefault("auto", {})["passes"] = passes
-    return given
+    names: set[str] = set(EFFORT_METHODS)
+    if isinstance(methods, Sequence):
+        names = _method_names(methods)
+    merged = {name: dict(own) for name, own in (options or {}).items()}
+    for argument, value, users in (("effort", effort, EFFORT_METHODS), ("passes", passes, EFFORT_METHODS[:1])):
+        if value is None:
+            continue
+        used = [name for name in users if name in names]
+        if not used:
+            expected = f"applies only to {' and '.join(map(repr, users))}, which are not among `methods`"
+            raise InvalidInput(argument, expected, hint=f"omit `{argument}`")
+        for name in used:
+            merged.setdefault(name, {})[argument] = value
+    return merged
+
+
+def _method_names(methods: Sequence[str | Method]) -> set[str]:
+    """Returns the names of methods, and of what they are combined from."""
+    names = [str(entry) for entry in methods]
+    return {*names, *(name.partition("+")[0] for name in names)}
 
 
 def _read_methods(
@@ -206,11 +202,7 @@ def _read_methods(
         if method.name in made:
             problems.append(InvalidInput("methods", "must be distinct", f"{method.name!r} more than once"))
         made[method.name] = method
-    known = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
-    unused = [name for name in options or {} if name not in known]
-    if unused == ["auto"] and not (options or {})["auto"].keys() - AUTO_ARGUMENTS:
-        problems += [AUTO_ARGUMENTS[argument] for argument in (options or {})["auto"]]
-    elif unused:
+    if unused := [name for name in options or {} if name not in _method_names(methods)]:
         listed = ", ".join(map(repr, unused))
         problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))
     return list(made.values())
@@ -219,38 +211,28 @@ def _read_methods(
 def _read_budgets(
     budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
 ) -> tuple[int, ...]:
-    if not isinstance(budgets, Sequence) or isinstance(budgets, str):
+    if not isinstance(budgets, Sequence) or not all(is_integer(budget) for budget in budgets):
         hint = "write a list such as [2, 3]"
         problems.append(InvalidInput("budgets", "must be a list of integers", repr(budgets), hint))
         return ()
-    for budget in budgets:
-        if not is_integer(budget):
-            problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
-        elif not _is_possible_budget(budget, n, methods):
-            expected, hint = f"must be between 1 and the number of tasks ({n})", ""
-            if any(method.averages for method in methods):
-                expected = f"must be between 1 and {max(n, MAX_COPIES):,}"
-            elif budget > n:
-                hint = "add 'ensemble' or 'best-of', which average the answers of more networks"
-            problems.append(InvalidInput("budgets", expected, str(budget), hint))
-    found = tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
-    grouping = [method.name for method in methods if method.budgeted and not usable_budgets(method, found, n)]
-    if grouping and all(_is_possible_budget(budget, n, methods) for budget in found):
-        expected = f"must contain at least one budget for {', '.join(grouping)}"
-        limit = f"none up to {n}, the number of tasks" if found else "none"
-        problems.append(InvalidInput("budgets", expected, limit, "for example [2, 3]"))
-    return found
+    averages = any(method.averages for method in methods)
+    most = max(n, MAX_COPIES) if averages else n
+    impossible = [budget for budget in budgets if not 1 <= budget <= most]
+    if impossible:
+        expected = f"must be between 1 and {'' if averages else 'the number of tasks, '}{most:,}"
+        hint = "" if averages else "'ensemble' and 'best-of' can average the answers of more networks"
+        problems.append(InvalidInput("budgets", expected, ", ".join(map(str, impossible)), hint))
+    idle = [method.name for method in methods if method.budgeted and not usable_budgets(method, budgets, n)]
+    if idle and not impossible:
+        expected = f"must contain at least one budget for {', '.join(idle)}"
+        problems.append(InvalidInput("budgets", expected, f"none up to {n}, the number of tasks", "for example [2, 3]"))
+    return tuple(dict.fromkeys(map(int, budgets)))
 
 
-def _is_possible_budget(budget: int, n: int, methods: Sequence[Method]) -> bool:
-    return 1 <= budget <= (max(n, MAX_COPIES) if any(method.averages for method in methods) else n)
-
-
-def _valid_budgets(budgets: object) -> list[int]:
-    """Returns the valid ones of some budgets that are not checked yet."""
-    if not isinstance(budgets, Sequence):
-        return []
-    return [budget for budget in budgets if is_integer(budget) and 1 <= budget <= MAX_COPIES]
+def _possible(budgets: object) -> list[int]:
+    """Returns the possible ones of some budgets that are not checked yet."""
+    listed = budgets if isinstance(budgets, Sequence) else ()
+    return [budget for budget in listed if is_integer(budget) and 1 <= budget <= MAX_COPIES]
 
 
 def _read_seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
