@@ -1,6 +1,8 @@
 import os
 import signal
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,25 +84,54 @@ def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     assert train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem) == expected
 
 
+class WaitsOnce(MLP):
+    """Names the first node on which an encoder is made, and then waits there to be killed."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(4, hidden=(5,))
+        self.mark, self.home = mark, os.getpid()
+
+    def __call__(self, width: float = 1.0):
+        if os.getpid() != self.home and not self.mark.exists():
+            import ray
+
+            self.mark.write_text(ray.get_runtime_context().get_node_id())
+            time.sleep(300)
+        return super().__call__(width)
+
+
 @pytest.mark.filterwarnings("ignore")  # from Ray itself
-def test_ray_trains_the_same_networks_and_retries_after_a_lost_worker(tmp_path):
+def test_a_cluster_that_loses_one_of_two_nodes_trains_every_network_once(tmp_path):
     ray = pytest.importorskip("ray")
     from ray import cloudpickle
+    from ray.cluster_utils import Cluster
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    problem = small_problem("ab")
+    problem, mark = small_problem("ab"), tmp_path / "mark"
     here = train_with(Serial(), tmp_path / "here.sqlite", problem)
-    mark = tmp_path / "mark"
-    dying = replace(problem, encoder=DiesOnce(mark))
-    # A separate Ray: by default it would use a cluster that another test has just started on this machine.
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+
+    def kill_the_waiting_node():
+        while not mark.exists() or not mark.read_text():
+            time.sleep(0.1)
+        cluster.remove_node(next(node for node in nodes if node.node_id == mark.read_text()), allow_graceful=False)
+
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    killer = threading.Thread(target=kill_the_waiting_node, daemon=True)
+    killer.start()
     try:
-        there = train_with(make_executor("ray"), tmp_path / "there.sqlite", dying)
+        path = tmp_path / "there.sqlite"
+        there = train_with(make_executor("ray"), path, replace(problem, encoder=WaitsOnce(mark)))
         assert ray.is_initialized(), "a connection that was there before stays"
+        killer.join(timeout=60)
+        assert not killer.is_alive(), "a node was killed"
+        with Store(path) as store:
+            assert len(store) == len(JOBS)
     finally:
         ray.shutdown()
+        cluster.shutdown()
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    assert mark.exists(), "a worker was lost"
     for job, (val, _, steps) in here.items():
         assert there[job][2] == steps
         assert {t: o.loss for t, o in val.items()} == pytest.approx({t: o.loss for t, o in there[job][0].items()})
