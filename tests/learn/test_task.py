@@ -103,22 +103,23 @@ def test_losses_and_outputs_of_the_wrong_shape_are_explained(task: Task, outputs
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "argument"),
     [
-        ({"name": ""}, ["`name`"]),
-        ({"kind": "ranking"}, ["`kind`"]),
-        ({"kind": "multiclass", "weight": -1}, ["`classes`", "`weight`"]),
-        ({"kind": "custom"}, ["`loss`"]),
-        ({"error": "mae", "outputs": 2}, ["`error`", "`outputs`"]),
-        ({"class_weights": [1, 2, 3], "weight": math.nan}, ["`class_weights`", "`weight`"]),
-        ({"class_weights": [1, -2]}, ["`class_weights`"]),
-        ({"kind": "regression", "outputs": 0}, ["`outputs`"]),
+        ({"name": ""}, "`name`"),
+        ({"kind": "ranking"}, "`kind`"),
+        ({"kind": "multiclass"}, "`classes`"),
+        ({"kind": "custom"}, "`loss`"),
+        ({"error": "mae"}, "`error`"),
+        ({"outputs": 2}, "`outputs`"),
+        ({"class_weights": [1, 2, 3]}, "`class_weights`"),
+        ({"class_weights": [1, -2]}, "`class_weights`"),
+        ({"weight": math.nan}, "`weight`"),
+        ({"kind": "regression", "outputs": 0}, "`outputs`"),
     ],
 )
-def test_invalid_tasks_raise_an_error_with_all_problems(arguments: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(InvalidInput) as error:
+def test_an_error_names_the_invalid_argument_of_a_task(arguments: dict[str, Any], argument: str) -> None:
+    with pytest.raises(InvalidInput, match=argument):
         Task(**{"name": "ill", **arguments})
-    assert [word in str(error.value) for word in words] == [True] * len(words)
 
 
 def test_tasks_are_comparable_and_hashable() -> None:

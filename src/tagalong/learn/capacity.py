@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,14 +31,11 @@ class Capacity:
             quadruples its parameters, so the two interpretations of the paper's "as large as n networks" differ widely.
     """
 
-    by: Literal["channels", "parameters"]
+    by: str
     times: float
     width: float
     parameters: int
     reached: float
-
-    def __str__(self) -> str:
-        return f"{self.times:g}× {self.by}: width {self.width:g}, {self.reached:.2f}× parameters"
 
 
 def capacities(problem: Problem, times: Sequence[float] = (2, 3, 4)) -> list[Capacity]:
@@ -50,15 +46,13 @@ def capacities(problem: Problem, times: Sequence[float] = (2, 3, 4)) -> list[Cap
         times: the multiples n.
     """
     base = count_parameters(problem, problem.names)
-
-    def capacity(by: Literal["channels", "parameters"], multiple: float, width: float) -> Capacity:
-        parameters = count_parameters(problem, problem.names, width)
-        return Capacity(by, multiple, width, parameters, parameters / base)
-
-    by_channels = [capacity("channels", multiple, float(multiple)) for multiple in times]
-    return by_channels + [
-        capacity("parameters", multiple, width_for(problem, problem.names, base * multiple)) for multiple in times
-    ]
+    sizes: list[Capacity] = []
+    for by in ("channels", "parameters"):
+        for multiple in times:
+            width = float(multiple) if by == "channels" else width_for(problem, problem.names, base * multiple)
+            parameters = count_parameters(problem, problem.names, width)
+            sizes.append(Capacity(by, multiple, width, parameters, parameters / base))
+    return sizes
 
 
 def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:

@@ -47,7 +47,9 @@ from .scoring import UNKNOWN_SCORE
 from .stack_step import StackStep
 from .task import Task
 
-ONE_THREAD_MULTIPLICATIONS = 2**27  # per step, which take one core about 10 ms
+# Multiplications per step, which take one core about 2 ms. Below, a second core saves less than 1 ms per step if it is
+# idle, and costs several if it is busy, since each operation waits for it.
+ONE_THREAD_MULTIPLICATIONS = 2**26
 logger = logging.getLogger(__name__)
 
 

@@ -80,41 +80,30 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
-        problems = task_name_problems(self.names, "tasks")
+        raise_problems(task_name_problems(self.names, "tasks"))
         if not isinstance(self.recipe, Recipe):
-            problems.append(InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)"))
+            raise InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)")
         if not callable(self.encoder):
-            expected = "must be a module, or a function that creates one"
-            problems.append(InvalidInput("encoder", expected, repr(self.encoder)))
-        for part, split in self.splits.items():
-            missing = [name for name in self.names if name not in split.tasks]
-            if missing:
-                problems.append(
-                    InvalidInput(part, "must have a target for every task", f"none for {', '.join(missing)}")
-                )
-            problems += [
-                InvalidInput(f"`{part}`: the target of {name!r}", f"must have {len(split)} rows", str(len(target)))
-                for name, target in (split.targets.items() if isinstance(split, Split) else ())
-                if len(target) != len(split)
-            ]
-        weights = {f"`{part}.weights`": (part, split.weights) for part, split in self.splits.items()}
+            raise InvalidInput("encoder", "must be a module, or a function that creates one", repr(self.encoder))
+        weights = {part: {f"`{part}.weights`": split.weights} for part, split in self.splits.items()}
         for name, by_part in self.weightings.items():
-            weights |= {f"`weightings[{name!r}][{part!r}]`": (part, own) for part, own in by_part.items()}
-        for argument, (part, own) in weights.items():
-            rows = len(self.splits[part])
-            if own is not None and not (own.shape == (rows,) and bool(own.isfinite().all() and own.min() >= 0)):
-                problems.append(InvalidInput(argument, f"must have {rows} finite numbers that are not negative"))
-        raise_problems([*problems, *self._unlabelled_problems()])
-
-    def _unlabelled_problems(self) -> list[InvalidInput]:
-        if self.unlabelled is None:
-            return []
-        if not isinstance(self.train, Split):
-            return [InvalidInput("unlabelled", "must be None unless the training rows are in memory")]
-        wanted, found = (
-            f"{[*tensor.shape[1:]]} per row and {tensor.dtype}" for tensor in (self.train.inputs, self.unlabelled)
-        )
-        return [] if wanted == found else [InvalidInput("unlabelled", f"must be inputs like {wanted}", found)]
+            for part, own in by_part.items():
+                weights[part][f"`weightings[{name!r}][{part!r}]`"] = own
+        for part, split in self.splits.items():
+            if missing := [name for name in self.names if name not in split.tasks]:
+                raise InvalidInput(part, "must have a target for every task", f"none for {', '.join(missing)}")
+            for name, target in split.targets.items() if isinstance(split, Split) else ():
+                if len(target) != len(split):
+                    argument = f"`{part}`: the target of {name!r}"
+                    raise InvalidInput(argument, f"must have {len(split)} rows", str(len(target)))
+            for argument, row_weights in weights[part].items():
+                if row_weights is not None and not _are_weights(row_weights, len(split)):
+                    raise InvalidInput(argument, f"must have {len(split)} finite numbers that are not negative")
+        if self.unlabelled is not None:
+            inputs = require_in_memory(self.train, "learning from unlabelled rows").inputs
+            expected, found = (f"{[*rows.shape[1:]]} per row and {rows.dtype}" for rows in (inputs, self.unlabelled))
+            if expected != found:
+                raise InvalidInput("unlabelled", f"must be inputs like {expected}", found)
 
     @staticmethod
     def from_arrays(
@@ -393,6 +382,10 @@ class Problem:
             for content in split.contents():
                 digest.update(content)
         return digest.hexdigest()[:16]
+
+
+def _are_weights(weights: Tensor, rows: int) -> bool:
+    return weights.shape == (rows,) and bool(weights.isfinite().all() and weights.min() >= 0)
 
 
 def _fingerprint_text(task: Task) -> str:

@@ -16,7 +16,6 @@ from torch import Tensor
 from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 
 OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-MAX_EPOCHS, MAX_INTEGER = 1_000_000, 10**12  # beyond any training; torch cannot count much further
 SCHEDULES = ("constant", "cosine", "step", "windows")
 # Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these must not.
 # Add each new setting with the value that keeps training unchanged, so that networks trained earlier are still found.
@@ -107,8 +106,6 @@ class Recipe:
                 continue
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 yield self._problem(name, "must be a positive integer")
-            elif getattr(self, name) > (most := MAX_EPOCHS if name == "epochs" else MAX_INTEGER):
-                yield self._problem(name, f"must be at most {most:,}")
         if self.keep == "last" and self.patience is not None:
             yield self._problem("patience", "must be None with `keep='last'`, which trains for all epochs")
         for name in ("lr", "factor"):

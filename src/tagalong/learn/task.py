@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer, raise_problems
+from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer
 
 from .averaging import AVERAGES, AVERAGES_BY_KIND, Average
 
@@ -75,54 +75,37 @@ class Task:
     constant_loss: float | None = None
 
     def __post_init__(self) -> None:
-        raise_problems(self._problems())
-        if self.class_weights is not None:
-            object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
-
-    def _problems(self) -> list[InvalidInput]:
-        problems = []
         if not isinstance(self.name, str) or not self.name:
-            problems.append(InvalidInput("name", "must be a non-empty string", repr(self.name)))
+            raise self._problem("name", "must be a non-empty string", self.name)
         if self.kind not in DEFAULT_ERROR_MEASURES:
-            return [
-                *problems,
-                self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", repr(self.kind)),
-            ]
+            raise self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", self.kind)
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            problems.append(self._problem("classes", "must be an integer ≥ 2", repr(self.classes)))
+            raise self._problem("classes", "must be an integer ≥ 2", self.classes)
         if self.kind == "custom" and self.loss is None:
-            problems.append(self._problem("loss", "is required for a custom task", "None"))
+            raise self._problem("loss", "is required for a custom task", None)
         if isinstance(self.error, str) and self.error not in ERROR_MEASURES[self.kind]:
-            problems.append(
-                self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", repr(self.error))
-            )
+            raise self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", self.error)
         if self.average not in (None, *AVERAGES):
-            problems.append(self._problem("average", f"must be one of {_join_names(AVERAGES)}", repr(self.average)))
+            raise self._problem("average", f"must be one of {_join_names(AVERAGES)}", self.average)
         if self.soft_targets and self.loss is not None and self.average is None:
-            problems.append(self._problem("average", "is required for soft targets of a loss of its own", "None"))
+            raise self._problem("average", "is required for soft targets of a loss of its own", None)
         if not (is_nonnegative(self.weight) and self.weight):
-            problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
-        if self.constant_loss is not None and not (is_nonnegative(self.constant_loss) and self.constant_loss):
-            problems.append(self._problem("constant_loss", "must be a positive number", repr(self.constant_loss)))
-        return [*problems, *self._size_problems()]
-
-    def _size_problems(self) -> list[InvalidInput]:
-        problems = []
+            raise self._problem("weight", "must be a positive number", self.weight)
         if self.outputs is not None and not is_positive_integer(self.outputs):
-            problems.append(self._problem("outputs", "must be a positive integer", repr(self.outputs)))
+            raise self._problem("outputs", "must be a positive integer", self.outputs)
         if self.kind == "binary" and self.loss is None and self.outputs not in (None, 1):
             hint = "use `kind='multiclass'`"
-            problems.append(self._problem("outputs", "must be 1 for a binary task", repr(self.outputs), hint))
-        expected = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
-        if self.class_weights is not None and len(self.class_weights) != expected:
-            what = f"must contain {expected} numbers for this kind of task"
-            problems.append(self._problem("class_weights", what, str(len(self.class_weights))))
-        elif self.class_weights is not None and not all(map(is_nonnegative, self.class_weights)):
-            problems.append(self._problem("class_weights", "must not be negative", repr(self.class_weights)))
-        return problems
+            raise self._problem("outputs", "must be 1 for a binary task", self.outputs, hint)
+        if self.class_weights is None:
+            return
+        size = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
+        if len(self.class_weights) != size or not all(map(is_nonnegative, self.class_weights)):
+            expected = f"must contain {size} non-negative numbers for this kind of task"
+            raise self._problem("class_weights", expected, self.class_weights)
+        object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
 
-    def _problem(self, argument: str, expected: str, found: str, hint: str = "") -> InvalidInput:
-        return InvalidInput(f"task {self.name!r}: `{argument}`", expected, found, hint)
+    def _problem(self, argument: str, expected: str, found: object, hint: str = "") -> InvalidInput:
+        return InvalidInput(f"task {self.name!r}: `{argument}`", expected, repr(found), hint)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.kind}, error {self.error_name!r})"
@@ -176,12 +159,10 @@ class Task:
         return losses.flatten(1).sum(1) / number.clamp(min=1), (number > 0).to(losses.dtype)
 
     def _shape_error(self, losses: Tensor, outputs: Tensor, targets: Tensor) -> InvalidInput:
-        return self._problem(
-            "loss",
-            f"must return one value per row or per element of the targets, which have shape {list(targets.shape)}",
-            f"shape {list(losses.shape)} for outputs of shape {list(outputs.shape)}",
-            "use reduction='none', and a head whose outputs match the targets",
-        )
+        expected = f"one value per row or per element of the targets, which have shape {list(targets.shape)}"
+        found = f"shape {list(losses.shape)} for outputs of shape {list(outputs.shape)}"
+        hint = "use reduction='none', and a head whose outputs match the targets"
+        return InvalidInput(f"task {self.name!r}: `loss`", f"must return {expected}", found, hint)
 
     def element_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss of each element of the targets, or of each row. No label may be missing."""
