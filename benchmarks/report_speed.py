@@ -26,7 +26,7 @@ from fake_run import make_run
 
 HEIGHTS = {"interactive, s": 900, "everything, s": 20_000}  # of the window
 PLOTS_DRAWN = """() => [...document.querySelectorAll('.plot')]
-    .filter((plot) => plot.clientWidth && plot.getBoundingClientRect().top < innerHeight)
+    .filter((plot) => plot.checkVisibility() && plot.getBoundingClientRect().top < innerHeight)
     .every((plot) => plot.querySelector('.main-svg'))"""
 SORT = """() => {
     const heading = [...document.querySelectorAll('#methods th')].find((cell) => cell.textContent === 'total loss');

@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 TOP = {"viewport": {"width": 1100, "height": 1760}}
 SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.5}
 VISIBLE_PLOTS_DRAWN = """() => [...document.querySelectorAll('.plot')]
-    .filter((plot) => plot.clientWidth && plot.getBoundingClientRect().top < innerHeight)
+    .filter((plot) => plot.checkVisibility() && plot.getBoundingClientRect().top < innerHeight)
     .every((plot) => plot.querySelector('.main-svg'))"""
 
 
