@@ -1,7 +1,5 @@
 """How affinities are made, copied, sliced and merged."""
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
@@ -31,17 +29,6 @@ def test_affinities_cannot_be_changed() -> None:
     for name in FIELDS:
         with pytest.raises(ValueError, match="read-only"):
             getattr(affinity, name)[...] = 1
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda affinity: pickle.loads(pickle.dumps(affinity))])
-def test_copies_and_pickles_are_equal(copied: Any) -> None:
-    affinity = small(shape=(1, 2))
-    other = copied(affinity)
-    assert (other.tasks, other.settings) == (affinity.tasks, affinity.settings)
-    assert other.settings["shape"] == [1, 2]  # settings are converted as JSON would
-    for name in FIELDS:
-        np.testing.assert_array_equal(getattr(other, name), getattr(affinity, name))
-    np.testing.assert_array_equal(other.skipped["missing"], np.eye(3))
 
 
 def test_a_history_may_have_gaps_or_be_empty() -> None:

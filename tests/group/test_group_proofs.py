@@ -22,20 +22,6 @@ def planted(n: int, groups: int, noise: float) -> tuple[Floats, list[set[str]]]:
     return matrix, [set(map(str, np.flatnonzero(place == group))) for group in range(groups)]
 
 
-@pytest.mark.parametrize("singles", [True, False])
-def test_the_integer_program_equals_the_dynamic_program(singles: bool) -> None:
-    n = 7
-    for seed, budget in enumerate((2, 3, 4)):
-        matrix = np.round(random_matrix(n, seed), 1)  # with ties
-        options: Any = {"allow_single": singles, "max_size": n - 3 if budget > 3 else None}
-        exact = select_groups(matrix, budget, solver="exact", **options)
-        grouping = select_groups(matrix, budget, solver="milp", **options)
-        assert grouping.status == exact.status == "optimal"
-        assert grouping.value == pytest.approx(exact.value, abs=1e-8)
-        assert grouping.value == pytest.approx(score_of(matrix, grouping))
-        assert grouping.bound >= exact.value - 1e-8
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bound_of_the_search_is_never_below_the_optimum(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -79,14 +65,6 @@ def test_tight_packings_are_found_and_impossible_ones_raise_an_error(solver: Any
     assert sorted(len(group.serves) for group in grouping.groups) == [6, 6]
     with pytest.raises(ValueError, match="`budget`"):
         select_groups(matrix, 2, solver=solver, max_size=5, must_link=links)
-
-
-def test_solving_budgets_together_equals_solving_them_one_by_one() -> None:
-    matrix = random_matrix(9, 5)
-    together = select_groups(matrix, range(1, 10))
-    assert together == {budget: select_groups(matrix, budget) for budget in range(1, 10)}
-    values = [grouping.value for grouping in together.values()]
-    assert values == sorted(values)
 
 
 def test_permuting_the_tasks_changes_nothing() -> None:

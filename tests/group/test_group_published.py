@@ -26,24 +26,6 @@ def test_no_solver_returns_redundant_groups(problem: str, solver: Any) -> None:
         assert grouping.status == "optimal"
 
 
-def test_all_printed_groupings_but_one_are_optimal() -> None:
-    different = {
-        (problem, int(budget))
-        for problem, budgets in EXPECTED.items()
-        for budget, expected in budgets.items()
-        if "paper_reported" in expected
-        and {frozenset(group["members"]) for group in expected["paper_reported"]["groups"]}
-        != optimal_groups(problem, int(budget)).keys()
-    }
-    assert different == {("celeba_tag", 2)}
-
-
-def test_the_printed_grouping_that_is_not_optimal_lacks_a_helper() -> None:
-    # Printed {a1, a7}, {the rest}: with a7 as a helper of the rest, too, their sum rises from −903.08 to −894.98.
-    ours = select_groups(read_affinity("celeba_tag"), 2)
-    assert ours.served_by("a3").helpers == {"a7"}
-
-
 @pytest.mark.parametrize("problem", EXPECTED)
 def test_a_constant_per_target_does_not_change_the_grouping(problem: str) -> None:
     scores = read_affinity(problem)

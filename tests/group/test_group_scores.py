@@ -104,11 +104,6 @@ def test_a_cost_by_number_by_size_by_group_and_by_callable_agree() -> None:
     assert {group.trains for group in select_groups(MATRIX, 5, cost=only).groups} <= set(only)
 
 
-def test_a_latency_limits_each_network() -> None:
-    grouping = select_groups(MATRIX, 5, cost=lambda tasks: 1 + 0.5 * len(tasks), max_cost=2)
-    assert all(len(group.trains) == 2 for group in grouping.groups)
-
-
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
 def test_costs_in_any_unit_and_large_limits_are_accepted(unit: float) -> None:
     def cost(tasks: frozenset[str]) -> float:

@@ -57,13 +57,6 @@ def test_the_fewest_and_smallest_of_equal_choices_win_and_the_others_are_listed(
     assert [total_size(tie) for tie in listed] == sorted(total_size(tie) for tie in listed)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -3.0, 1e-320, 1e300])
-def test_all_equal_affinities_give_one_group(value: float) -> None:
-    grouping = select_groups(np.full((5, 5), value), 5)
-    assert [group.trains for group in grouping.groups] == [frozenset("01234")]
-    assert not grouping.ties
-
-
 @pytest.mark.parametrize(("first", "second"), [(0.3, 0.1 + 0.2), (0.1 + 0.2, 0.3)])
 def test_equal_helpers_are_chosen_by_name_despite_rounding(first: float, second: float) -> None:
     assert first != second

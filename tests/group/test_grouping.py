@@ -20,15 +20,6 @@ def grouping() -> Grouping:
     return select_groups(Affinity.from_matrix(MATRIX, ["age", "ill", "sex"]), 2)
 
 
-def test_the_text_is_a_table() -> None:
-    assert str(grouping()) == (
-        "2 networks for 3 tasks, total 11 (proven optimal)\n"
-        "network  serves    helped by  score\n"
-        "      1  age, ill                10\n"
-        "      2  sex       age            1"
-    )
-
-
 def test_each_task_is_served_by_one_group() -> None:
     found = grouping()
     assert found.served_by("sex") == Group({"age", "sex"}, {"sex"})
@@ -59,12 +50,6 @@ def test_the_mask_names_the_losses_to_train() -> None:
     found = grouping()
     assert found.loss_mask(1) == {"age": True, "ill": False, "sex": True}
     assert found.loss_mask(found.groups[1]) == found.loss_mask(1)
-
-
-def test_explanations_name_the_next_best() -> None:
-    found = grouping()
-    assert found.explain("sex") == "sex is served by {age, sex} with 1; next best: {age, ill, sex} with 0.5."
-    assert "the only chosen network" in select_groups([[1, 2], [3, 4]], 1).explain("0")
 
 
 def test_an_explanation_says_if_a_task_is_served_worse_than_possible() -> None:

@@ -128,22 +128,6 @@ def test_tasks_without_measured_pairs_are_left_out_unless_they_are_to_be_placed(
     assert all(abs(placed.per_task[task]) < 1 for task in unmeasured)
 
 
-def test_at_least_one_pair_must_be_measured() -> None:
-    with pytest.raises(ValueError, match="`scores`"):
-        select_groups(np.full((4, 4), np.nan), 2)
-
-
-def test_the_answer_says_how_many_pairs_were_never_measured() -> None:
-    table = planted(6, 2, 0.1)
-    table[0, 1] = table[4, 2] = np.nan
-    found = select_groups(table, 2)
-    assert found.unmeasured == pytest.approx(2 / 30)
-    assert any("7%" in remark for remark in found.remarks)
-    assert Grouping.from_json(found.to_json()) == found
-    assert score_grouping(table, [set("024"), set("135")]).unmeasured == found.unmeasured
-    assert "unmeasured" not in select_groups(planted(6, 2, 0.1), 2).to_document()
-
-
 def test_stability_counts_the_uncertainty_of_predictions() -> None:
     clear, hidden = planted(8, 2, 0.02, seed=2), planted(8, 2, 0.02, seed=2)
     clear[0, 1] = np.nan
