@@ -368,10 +368,11 @@ def test_the_cost_of_a_measured_call_does_not_grow_with_the_data_in_reach() -> N
     assert calls_in_a_measured_call(20_000) < calls_in_a_measured_call(2000) + 10_000
 
 
-def test_large_data_is_copied_only_in_calls_that_verify() -> None:
+@pytest.mark.parametrize("state_memory", [1e7, 1e8])  # enough for one of them, or for both
+def test_large_data_is_copied_only_in_calls_that_verify(state_memory: float) -> None:
     model, losses = regression()
     data = {"array": np.zeros((1000, 1000)), "tensor": torch.zeros(1000, 1000)}
-    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1, state_memory=state_memory)
     closure = lambda: losses() if data else {}  # noqa: E731
     meter(closure)
     tracemalloc.start()

@@ -238,6 +238,7 @@ class ClosureState:
         groups: defaultdict[Any, list[Tensor]] = defaultdict(list)
         for value, name in sorted(self._arrays, key=lambda pair: pair[0].nbytes):
             if (id(value) in self._constants and not self._verify) or self.copied + value.nbytes > self._memory:
+                self._constants.add(id(value))  # even if there is memory for it in the next call
                 read = version if isinstance(value, Tensor) else sample
                 self._save(value, read, None, f"`{name}` (a {type(value).__name__} too large for `state_memory`)")
                 continue
