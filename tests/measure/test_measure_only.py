@@ -6,7 +6,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from small import regression
 from torch import Tensor, nn
@@ -108,38 +107,6 @@ def test_measure_only_does_not_run_the_closure_when_nothing_is_due() -> None:
     assert before > 2
     assert not meter.measure_only(counting)
     assert (runs.qsize(), meter.calls, meter.measured) == (before, 4, 2)
-
-
-def test_the_forward_pass_of_measure_only_counts_as_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of the closure takes a second here, a training step three, and nothing else takes any time."""
-    clock: SimpleQueue[None] = SimpleQueue()
-    monkeypatch.setattr("tagalong.measure.schedules.time.perf_counter", lambda: float(clock.qsize()))
-    model, closure = regression()
-
-    def wait(seconds: int) -> None:
-        for _ in range(seconds):
-            clock.put(None)
-
-    def timed() -> dict[str, Tensor]:
-        wait(1)
-        return closure()
-
-    aside, inside = (AffinityMeter(model.encoder, lr=0.1, every=2, estimator="gradient") for _ in range(2))
-    for _ in range(5):
-        aside.measure_only(timed)
-        wait(3)
-    for _ in range(5):
-        inside(timed)
-        wait(2)
-    # Calls 0 and 2 of the first four are measured. Only the first is verified, with one more run.
-    assert aside.overhead == pytest.approx((2 + 1) / (4 * 3))
-    assert inside.overhead == pytest.approx((1 + 0) / (4 * 3))
-
-    budgeted = AffinityMeter(model.encoder, lr=0.1, every="auto", max_overhead=0.1, estimator="gradient")
-    for _ in range(60):
-        budgeted.measure_only(timed)
-        wait(1)
-    assert budgeted.affinity().steps.tolist() == [0, 10, 20, 30, 40, 50]  # a second of measuring per ten of training
 
 
 def test_the_latest_step_is_the_last_of_the_history() -> None:

@@ -321,29 +321,6 @@ def test_held_out_that_raises_leaves_no_trace(at: int) -> None:
     assert_same(trace_of(network.model, optimizer), expected)
 
 
-class InterruptedOptimizer(SGD):
-    """An optimizer that is interrupted during a step once it is armed."""
-
-    armed = False
-
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        super().step(closure)
-        if self.armed:
-            raise KeyboardInterrupt("half-way")
-
-
-@pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
-def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, _ = make_fresh(dropout)
-    optimizer = InterruptedOptimizer(network.model.parameters(), lr=0.1, momentum=0.9)
-    train(network, optimizer, bare, steps=2)
-    before = {k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}
-    monkeypatch.setattr(InterruptedOptimizer, "armed", True)
-    with pytest.raises(KeyboardInterrupt, match="half-way"):
-        metered(network, optimizer, estimator=estimator)(lambda: network.losses(batches(1)[0]))
-    assert_same({k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}, before)
-
-
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_where_gradients_are_off_the_closure_runs_and_nothing_else_happens(context: Callable[[], Any]) -> None:
     batch = batches(1)[0]

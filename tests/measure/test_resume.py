@@ -108,16 +108,6 @@ def run(meter: AffinityMeter, closure: Callable[[], Any], calls: int = 14) -> np
     return meter.affinity().history
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_reset_meter_measures_what_a_new_one_does(schedule: str) -> None:
-    meter, closure = make(SCHEDULES[schedule]())
-    expected = run(meter, closure)
-    steps = meter.affinity().steps
-    meter.reset()
-    np.testing.assert_array_equal(run(meter, closure), expected)
-    np.testing.assert_array_equal(meter.affinity().steps, steps)
-
-
 def test_reset_forgets_what_was_measured_and_keeps_settings() -> None:
     meter, closure = make(every=2)
     for _ in range(2):
@@ -132,18 +122,3 @@ def test_reset_forgets_what_was_measured_and_keeps_settings() -> None:
     named, _ = make(tasks=["c", "b", "a"])
     named.reset()
     assert named.tasks == ("c", "b", "a")
-
-
-def test_reset_does_not_disturb_the_training_step_under_way() -> None:
-    gradients = []
-    for reset in (False, True):
-        model, closure = regression()
-        meter = AffinityMeter(model.encoder, lr=0.1, every=1)
-        for _ in range(2):  # from the second time on the measured gradients are used again
-            model.zero_grad()
-            meter(closure)
-            if reset:
-                meter.reset()
-            meter.backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))

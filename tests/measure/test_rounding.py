@@ -37,14 +37,6 @@ def test_steps_too_small_for_the_precision_are_warned_about_once(dtype: torch.dt
     assert any("rounding error" in note for note in meter.check(losses).notes)
 
 
-@pytest.mark.parametrize(("dtype", "lr"), [(torch.bfloat16, 0.1), (torch.bfloat16, 1.0), (torch.float32, 1e-3)])
-def test_steps_that_are_large_enough_are_not_warned_about(dtype: torch.dtype, lr: float) -> None:
-    shared, losses = adapter(dtype)
-    meter = AffinityMeter(shared, lr=lr, every=1)
-    meter(losses)
-    assert meter.check(losses).notes == ()
-
-
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
 @pytest.mark.parametrize("lr", [0.0, 1e-5])
 def test_steps_that_are_lost_in_the_parameters_are_warned_about(estimator: str, lr: float) -> None:

@@ -391,13 +391,6 @@ def test_attributes_set_by_a_gradient_scaler_are_ignored() -> None:
     assert_steps_agree(parameters, [optimizer], 1e-5)
 
 
-def test_named_parameters_are_accepted() -> None:
-    encoder = nn.Linear(3, 2).double()
-    optimizer = own_class(SGD)(encoder.named_parameters(), lr=0.1, momentum=0.9)  # type: ignore[arg-type,call-arg]
-    train(list(encoder.parameters()), [optimizer], 2)
-    assert_steps_agree(list(encoder.parameters()), [optimizer])
-
-
 def test_unsuitable_optimizers_are_refused() -> None:
     encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
     weights = list(encoder.parameters())

@@ -120,19 +120,6 @@ def test_random_batches_for_measurements_do_not_change_training(held_out: bool) 
     assert all(map(torch.equal, one, two))
 
 
-def test_only_needed_losses_are_computed() -> None:
-    losses = Losses()
-    meter = AffinityMeter(losses.model.encoder, lr=0.1, every=RoundRobin(1, sources=1, targets=2), tasks=TASKS)
-    for _ in range(30):  # after the 1st and the 11th measurement, which are verified
-        losses.runs.clear()
-        meter.measure_only(losses.apart())
-    assert len(set(losses.runs)) <= 3
-    # The targets before, the source with its graph, the targets after: `lr` alone has no null step.
-    assert len(losses.runs) <= 3 + 1 + 2
-    assert np.ptp(meter.affinity().count) <= 1
-    assert meter.affinity().skipped == {}
-
-
 def test_a_loss_is_computed_when_it_is_read_and_only_once() -> None:
     losses = Losses()
     meter = AffinityMeter(losses.model.encoder, lr=0.1, every=10)
