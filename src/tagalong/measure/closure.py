@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,10 +21,6 @@ from .schedules import Stopwatch
 
 if TYPE_CHECKING:
     from .setup import Setup
-
-
-from collections.abc import Iterator
-from typing import TypeGuard
 
 
 class ClosureError(ValueError):

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.utils import parametrize
 
 if TYPE_CHECKING:
     from .objects import ClosureState
-
-
-from collections.abc import Container, Sequence
-
-import numpy as np
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 
 class Replayer:
@@ -157,11 +153,18 @@ def address(value: Tensor | np.ndarray) -> int:
     return owner.ctypes.data
 
 
-def norms_of(parameters: Sequence[Tensor]) -> Tensor:
-    # Returns the norms of parameters, which writes through ``.data`` change; 0 instead of NaN.
+def norms_of(parameters: Sequence[Tensor]) -> list[Tensor]:
+    # Returns the norms of parameters, which writes through ``.data`` change.
+    if not parameters:
+        return []
     values = [torch.view_as_real(p.detach()) if p.is_complex() else p.detach() for p in parameters]
-    norms = torch._foreach_norm(values, dtype=torch.float32 if values[0].device.type == "mps" else torch.float64)
-    return torch.stack([norm.to(norms[0].device) for norm in norms]).nan_to_num()
+    return list(torch._foreach_norm(values, dtype=torch.float32 if values[0].device.type == "mps" else torch.float64))
+
+
+def differ(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[bool]:
+    # Compares numbers on any devices, which are read at once; NaN, which is not equal to itself, counts as 0.
+    stacked = (torch.stack([x.to(left[0].device) for x in numbers]).nan_to_num() for numbers in (left, right))
+    return torch.ne(*stacked).tolist()
 
 
 def sample(array: np.ndarray) -> bytes:

@@ -12,6 +12,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import compress
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch.nn.parameter import is_lazy
 
 from .isolation import (
     address,
+    differ,
     norms_of,
     read_attributes,
     read_tensors,
@@ -90,9 +92,8 @@ class ClosureState:
         self._views: set[int] = set()  # the ids of tensors and arrays that share memory with them
         # The generators of Python and numpy are reached through their methods.
         generators = [random.getstate, np.random.get_state, torch.default_generator, *torch.cuda.default_generators]
-        if torch.backends.mps.is_available():
-            generators.append(torch.mps._get_default_mps_generator())
-        self.add(generators, "generators")
+        on_mps = [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
+        self.add([*generators, *on_mps], "generators")
 
     def add(self, value: Any, name: str) -> None:
         # Saves what `value` reaches, unless it is already saved. `name` is used in messages.
@@ -107,25 +108,19 @@ class ClosureState:
         """Saves the state after the first run, and returns what has changed and cannot be restored."""
         self.end = [read(target) for target, read, *_ in self._places]
         # Backward hooks may change objects that the run has created, such as lists of activations.
-        created: list[Any] = []
-        for old, new in zip(self.start, self.end, strict=True):
-            if isinstance(new, dict):
-                old, new = [*old.values()], [*new.values()]
-            if (
-                isinstance(new, list)
-                and len(new) <= MAX_ENTRIES
-                and not (len(old) == len(new) and all(map(is_, old, new)))
-            ):
-                created += new
-        self._walk([(value, "a new object", MAX_ENTRIES) for value in created])
+        for old, new in [*zip(self.start, self.end, strict=True)]:
+            if isinstance(new, dict | list) and len(new) <= MAX_ENTRIES:
+                old_values, new_values = ([*x.values()] if isinstance(x, dict) else x for x in (old, new))
+                if len(old) != len(new) or not all(map(is_, old_values, new_values)):
+                    self._walk([(value, "a new object", MAX_ENTRIES) for value in new_values])
         self.end += self.start[len(self.end) :]
 
         # Views of trained parameters, such as ``p.data`` in a list, must follow the steps that are tried.
         storages = {address(p) for p in self._parameters if p.layout == torch.strided}
         self._views |= {id(value) for value, _ in self._copies if address(value) in storages}
         if self._verify:
-            large = [pair for pair in self._copies if pair[0].nbytes > LARGE]
-            self._constants |= {id(x) for x, saved in large if x.shape == saved.shape and bool((x == saved).all())}
+            large = ((x, saved) for x, saved in self._copies if x.nbytes > LARGE and x.shape == saved.shape)
+            self._constants |= {id(x) for x, saved in large if bool((x == saved).all())}
 
         changes = []
         for (target, _, write, name), old, new in zip(self._places, self.start, self.end, strict=True):
@@ -134,9 +129,8 @@ class ClosureState:
                 changes.append(name)
         # Writes through ``.data`` do not change versions, but norms. This reads the device once.
         if self._parameters:
-            norms = norms_of(self._parameters)
-            moved = norms != torch.cat([of_batch.to(norms.device) for of_batch in self._norms])
-            changes += [f"`{self._parameter_names[k]}` (a parameter)" for k in moved.nonzero().flatten().tolist()]
+            moved = differ(norms_of(self._parameters), self._norms)
+            changes += [f"`{name}` (a parameter)" for name in compress(self._parameter_names, moved)]
         # ``model._modules['encoder']`` is shown as ``model.encoder``.
         names = [
             re.sub(r"\._(?:parameters|buffers|modules)\['([^']+)'\]", r".\1", name) for name in dict.fromkeys(changes)
@@ -181,9 +175,7 @@ class ClosureState:
                 waiting += [(x, name, entries) for kind in own_classes for x in vars(kind).values() if callable(x)]
         self.truncated |= bool(waiting)
         self._copy_arrays()
-        known = sum(map(len, self._norms))
-        if known < len(self._parameters):
-            self._norms.append(norms_of(self._parameters[known:]))
+        self._norms += norms_of(self._parameters[len(self._norms) :])
 
     def _visit(self, value: Any, name: str, entries: int) -> None:
         kind = next((kind for kind in _KINDS if isinstance(value, kind)), None)
@@ -304,10 +296,6 @@ def _write_dict(target: dict[Any, Any], saved: dict[Any, Any], kind: Any = dict)
         kind.update(target, saved)
 
 
-def _members(container: set[Any] | deque[Any]) -> list[Any]:
-    return [x if type(x) in _ATOMS else id(x) for x in container]
-
-
 # How to read and write the first kind that fits: with functions of the base classes, which subclasses may have changed.
 _KINDS: dict[type, tuple[Read, Write]] = {
     list: (list.copy, lambda target, saved: list.__setitem__(target, slice(None), saved)),
@@ -318,6 +306,5 @@ _KINDS: dict[type, tuple[Read, Write]] = {
     np.random.Generator: (lambda x: x.bit_generator.state, lambda x, state: setattr(x.bit_generator, "state", state)),
     np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
     random.Random: (random.Random.getstate, random.Random.setstate),
-    set: (_members, None),
-    deque: (_members, None),
+    **dict.fromkeys((set, deque), (lambda x: [y if type(y) in _ATOMS else id(y) for y in x], None)),
 }
