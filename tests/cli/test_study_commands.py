@@ -149,7 +149,7 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         (f"{TABLE} --executor cloud", "--executor"),
         (f"{TABLE} --executor processes:1000000", "--executor"),
         (f"{TABLE} --device abacus", "--device"),
-        (f"{TABLE} --effort 1000000000000000000", "--effort"),
+        (f"{TABLE} --encoder mlp --effort 1000000000000000000", "--effort"),
         (f"{TABLE} --passes 1 --methods tag", "--passes"),
         (f"{TABLE} --unlabelled none.csv", "none.csv"),
         (f"{TABLE} --price-per-hour -1", "--price-per-hour"),

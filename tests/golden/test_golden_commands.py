@@ -177,7 +177,7 @@ def test_demo(printed: Print, golden: Golden, monkeypatch: pytest.MonkeyPatch) -
 def test_run_on_a_table_and_predict(printed: Print, golden: Golden) -> None:
     write_table("table.csv", 240)
     write_table("new.csv", 12)
-    targets = ("--targets", ",".join(TASKS), "--categorical", "town")
+    targets = ("--targets", ",".join(TASKS), "--categorical", "town", "--encoder", "mlp")
     quick = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
     document = printed("run", "table.csv", *targets, *quick, "--methods", "mtl", "--seeds", "1", "--out", "out")
     kept = {key: document[key] for key in ("problem", "records")}

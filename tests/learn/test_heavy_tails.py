@@ -17,7 +17,7 @@ TARGETS = ["size", "ill"]
 NETWORKS = [None, "tabm", "ridge", "boosting"]
 
 
-def heavy_problem(seed: int, **settings: object) -> Problem:
+def heavy_problem(seed: int, encoder: str = "mlp") -> Problem:
     """Five inputs that are lognormal with σ = 2, so that the largest of 500 is about a thousand times the median."""
     draw = np.random.default_rng(seed)
     logs = 2 * draw.normal(size=(500, 5))
@@ -25,7 +25,7 @@ def heavy_problem(seed: int, **settings: object) -> Problem:
     table["height"] = draw.normal(170, 10, 500)
     table["size"] = logs[:, 0] - 0.5 * logs[:, 1] + 0.1 * table["height"] + draw.normal(size=500)
     table["ill"] = (logs[:, 0] + logs[:, 2] + 2 * draw.normal(size=500) > 0).astype(int)
-    problem = Problem.from_table(table, TARGETS, **settings)
+    problem = Problem.from_table(table, TARGETS, encoder=encoder)
     return replace(problem, recipe=replace(problem.recipe, epochs=40))
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import (
+    MLP,
     Problem,
     Recipe,
     TabM,
@@ -134,6 +135,9 @@ def test_names_of_encoders_choose_the_network_and_its_recipe() -> None:
     assert problem(encoder=TabM(5, members=4)).head.members == 4
     table = {f"x{number}": column for number, column in enumerate(inputs.T)} | targets
     assert isinstance(Problem.from_table(table, list(targets), encoder="tabm").encoder, TabM)
+    assert isinstance(Problem.from_table(table, list(targets)).encoder, TabM)
+    own = Task(next(iter(targets)), "custom", loss=lambda outputs, labels: (outputs[:, 0] - labels).abs())
+    assert isinstance(Problem.from_table(table, [own], ignore=list(targets)[1:]).encoder, MLP)
     integers = Problem.from_arrays(np.arange(60).reshape(20, 3), {"ill": np.arange(20) % 2}, ["ill"], encoder="tabm")
     assert integers.train.inputs.is_floating_point()
 

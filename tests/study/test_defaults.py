@@ -8,7 +8,7 @@ import torch
 from study_small import small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Problem, Split
+from tagalong.learn import MLP, Problem, Split, TabM, TabMHeads
 from tagalong.study import Study, default_methods
 
 NAMES = ("mtl", "mtl-big2", "mtl-big3", "ensemble", "best-of", "stl", "tag", "auto", "boosting", "ridge", "constant")
@@ -25,6 +25,13 @@ def test_a_table_is_compared_with_everything() -> None:
     assert default_methods(small_problem(), [2, 3]) == default_methods(small_problem())
     assert default_methods(small_problem()).names == NAMES
     assert default_methods(small_problem()).notes == []
+
+
+def test_a_tabm_network_is_compared_with_other_families() -> None:
+    problem = replace(small_problem(), encoder=TabM(4, (5,), members=2), head=TabMHeads(2))
+    found = default_methods(problem, [2])
+    assert found.names == ("mtl", "blend", "boosting", "ridge", "constant")
+    assert set(found.left_out) == {"mtl-big2", "ensemble", "best-of", "stl", "tag", "auto"}
 
 
 def test_methods_that_cannot_average_the_tasks_are_left_out() -> None:

@@ -164,7 +164,7 @@ EncoderOption = _text_option(
     TABLE,
     "--encoder",
     "mlp|tabm",
-    "Network for the table; tabm can be better, but takes much longer.",
+    "Network for the table: tabm (the default), or mlp, which is faster and usually worse.",
     complete_words(*ENCODERS),
 )
 TasksOption = _text_option(PROBLEM, "--tasks", "A,B,…", "Use only these tasks.")

@@ -76,7 +76,7 @@ def relative_step_cost(problem: Problem, network: str | None) -> float:
         >>> inputs = torch.rand(100, 3)
         >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"])
         >>> round(relative_step_cost(problem, "tabm"), 1)
-        32.7
+        16.4
     """
     if network is None:
         return 1.0

@@ -10,6 +10,7 @@ import json
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.nn import functional
 
 from tagalong.errors import require_package
 
-from .base_rate import constant_output, floor_probabilities
+from .base_rate import floor_probabilities
 from .network import ModuleFactory
 from .recipe import Recipe
 from .rows import Rows, Split
@@ -28,6 +29,7 @@ from .task import Kind, Task
 
 Array = NDArray[Any]
 LEARNING_RATE, MOST_TREES, PATIENCE = 0.05, 1000, 50  # of boosting; patience is in trees
+TREES_WITHOUT_VALIDATION = 100  # if no validation row has a label
 RIDGE_STRENGTHS = np.logspace(-2, 5, 15)  # for standardized inputs
 LOGISTIC_STRENGTHS = np.logspace(-4, 0, 5)  # inverse, as in scikit-learn
 MANY_ROWS, FOLDS, FOLDS_OF_MANY = 1000, 5, 3
@@ -45,9 +47,6 @@ class Inputs(ModuleFactory):
     def __call__(self, width: float = 1.0) -> nn.Module:
         return nn.Identity()
 
-    def __repr__(self) -> str:
-        return "Inputs()"
-
 
 class FittedHead(nn.Module):
     """A head whose buffers are fitted, and may have any shape.
@@ -56,6 +55,7 @@ class FittedHead(nn.Module):
         kind: the kind of the task.
     """
 
+    constant: str  # the name of the buffer that is added to every answer
     labels: Tensor  # how many training labels there are, which limits probabilities
 
     def __init__(self, kind: Kind) -> None:
@@ -97,6 +97,7 @@ class LinearHead(FittedHead):
         kind: the kind of the task.
     """
 
+    constant = "bias"
     lowest: Tensor
     highest: Tensor
     weight: Tensor
@@ -121,6 +122,7 @@ class TreesHead(FittedHead):
         kind: the kind of the task.
     """
 
+    constant = "baseline"
     roots: Tensor  # [trees]
     columns: Tensor  # [trees], the output to which each tree adds
     feature: Tensor  # [nodes]
@@ -133,11 +135,9 @@ class TreesHead(FittedHead):
 
     def __init__(self, outputs: int, kind: Kind) -> None:
         super().__init__(kind)
-        for name in ("roots", "columns", "feature", "left", "right"):
-            self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
-        self.register_buffer("threshold", torch.zeros(0))
-        self.register_buffer("missing_left", torch.zeros(0, dtype=torch.bool))
-        self.register_buffer("value", torch.zeros(0))
+        types = {"missing_left": torch.bool, "threshold": torch.float32, "value": torch.float32}
+        for name in ("roots", "columns", "feature", "left", "right", *types):
+            self.register_buffer(name, torch.zeros(0, dtype=types.get(name, torch.int32)))
         self.register_buffer("baseline", torch.zeros(outputs))
 
         self.depth = self.multiplications = 0
@@ -171,35 +171,19 @@ class FittedHeads(ModuleFactory):
         """Creates a head that is not fitted yet."""
 
     @abstractmethod
-    def fit(self, head: Any, task: Task, train: Labelled, val: Labelled) -> None:
-        """Fits a head on the training rows of a task. There are labels of at least two values."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+    def fit(self, head: Any, task: Task, train: Table, val: Table) -> None:
+        """Fits a head on the labelled rows of a task. The training labels have at least two values."""
 
 
-class Labelled:
-    """The rows with a label for a task, as arrays: inputs, labels, and weights that include those of the classes."""
-
-    def __init__(self, rows: Split, task: Task) -> None:
-        labels = rows.targets[task.name].double().cpu()
-        weights = torch.ones_like(labels) if rows.weights is None else rows.weights.to(labels)
-        used = labels.isfinite() & (weights > 0)
-        self.inputs: Array = rows.inputs.cpu()[used].float().numpy()
-        self.labels: Array = labels[used].numpy()
-        self.row_weights: Array = weights[used].numpy()
-        self.weights = self.row_weights
-        if task.class_weights is not None:
-            self.weights = self.weights * np.array(task.class_weights)[self.labels.astype(int)]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def constant(self, task: Task) -> Array:
-        """Returns the best constant output, or zeros if there are no labels."""
-        if not len(self):
-            return np.zeros(task.head_size)
-        return constant_output(task, torch.from_numpy(self.labels), torch.from_numpy(self.row_weights)).numpy()
+def labelled_rows(rows: Split, task: Task) -> Table:
+    """Returns the rows that count for a task. Their weights include those of their classes."""
+    labels = rows.targets[task.name].double().cpu()
+    weights = torch.ones_like(labels) if rows.weights is None else rows.weights.to(labels)
+    used = labels.isfinite() & (weights > 0)
+    labels, weights = labels[used], weights[used]
+    if task.class_weights is not None:
+        weights = weights * torch.tensor(task.class_weights)[labels.long()]
+    return rows.inputs.cpu()[used].float().numpy(), labels.numpy(), weights.numpy()
 
 
 class RidgeHeads(FittedHeads):
@@ -208,47 +192,51 @@ class RidgeHeads(FittedHeads):
     def __call__(self, task: Task, features: int) -> FittedHead:
         return LinearHead(features, task.head_size, task.kind)
 
-    def fit(self, head: LinearHead, task: Task, train: Labelled, val: Labelled) -> None:
+    def fit(self, head: LinearHead, task: Task, train: Table, val: Table) -> None:
         from sklearn.linear_model import RidgeCV
 
-        mean, spread = train.inputs.mean(0, dtype=np.float64), train.inputs.std(0, dtype=np.float64)
+        inputs, labels, weights = train
+        mean, spread = inputs.mean(0, dtype=np.float64), inputs.std(0, dtype=np.float64)
         spread[spread == 0] = 1.0
-        scaled = (train.inputs - mean) / spread
+        scaled = (inputs - mean) / spread
         if task.kind == "regression":
-            model = RidgeCV(RIDGE_STRENGTHS).fit(scaled, train.labels, train.weights)
+            model = RidgeCV(RIDGE_STRENGTHS).fit(scaled, labels, weights)
             weight, bias = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
         else:
-            weight, bias = _fit_logistic(task, scaled, train)
+            weight, bias = _fit_logistic(task, (scaled, labels, weights))
         weight = weight / spread
-        head.fill(lowest=train.inputs.min(0), highest=train.inputs.max(0), weight=weight, bias=bias - weight @ mean)
+        head.fill(lowest=inputs.min(0), highest=inputs.max(0), weight=weight, bias=bias - weight @ mean)
 
 
-def _fit_logistic(task: Task, scaled: Array, train: Labelled) -> tuple[Array, Array]:
+def _fit_logistic(task: Task, train: Table) -> tuple[Array, Array]:
     """Returns the weights [outputs, features] and biases of the strength with the lowest loss on left-out rows."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold
 
+    inputs, labels, weights = train
+    unweighted = replace(task, class_weights=None)  # since the rows have the weights of their classes
+
     def path(rows: Array) -> list[tuple[Array, Array]]:
+        """Fits each strength, starting from the one before."""
         model, coefficients = LogisticRegression(warm_start=True, max_iter=300, tol=1e-3), []
         for strength in LOGISTIC_STRENGTHS:
-            model.set_params(C=strength).fit(scaled[rows], train.labels[rows], train.weights[rows])
+            model.set_params(C=strength).fit(inputs[rows], labels[rows], weights[rows])
             coefficients.append(_of_classes(task, model.classes_, model.coef_, model.intercept_))
         return coefficients
 
-    folds = KFold(FOLDS if len(train) < MANY_ROWS else FOLDS_OF_MANY, shuffle=True, random_state=0)
+    folds = KFold(FOLDS if len(labels) < MANY_ROWS else FOLDS_OF_MANY, shuffle=True, random_state=0)
     losses = np.zeros(len(LOGISTIC_STRENGTHS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a path that has not converged is as good
-        for rows, left_out in folds.split(scaled):
-            if len(np.unique(train.labels[rows])) < 2:
+        for rows, left_out in folds.split(inputs):
+            if len(np.unique(labels[rows])) < 2:
                 continue
-            labels, weights = torch.from_numpy(train.labels[left_out]), torch.from_numpy(train.row_weights[left_out])
             for number, (weight, bias) in enumerate(path(rows)):
-                outputs = torch.from_numpy(scaled[left_out] @ weight.T + bias)
+                outputs = torch.from_numpy(inputs[left_out] @ weight.T + bias)
                 outputs = floor_probabilities(task.kind, outputs, len(rows))
-                row_losses, _ = task.row_losses(outputs, labels)
-                losses[number] += float(row_losses @ weights)
-        return path(np.arange(len(train)))[int(losses.argmin())]
+                row_losses, _ = unweighted.row_losses(outputs, torch.from_numpy(labels[left_out]))
+                losses[number] += weights[left_out] @ row_losses.numpy()
+        return path(np.arange(len(labels)))[int(losses.argmin())]
 
 
 def _of_classes(task: Task, classes: Array, weight: Array, bias: Array) -> tuple[Array, Array]:
@@ -275,18 +263,17 @@ class BoostedHeads(FittedHeads):
     def __call__(self, task: Task, features: int) -> FittedHead:
         return TreesHead(task.head_size, task.kind)
 
-    def fit(self, head: TreesHead, task: Task, train: Labelled, val: Labelled) -> None:
+    def fit(self, head: TreesHead, task: Task, train: Table, val: Table) -> None:
+        classes = np.unique(train[1]).astype(int)
+        if task.kind == "multiclass":  # libraries number the classes that occur in training rows
+            val = _select(val, np.isin(val[1], classes))
+            train, val = ((rows, np.searchsorted(classes, labels), weights) for rows, labels, weights in (train, val))
         fit = _fit_xgboost if self.library == "xgboost" else _fit_hist_gradient
-        classes = np.unique(train.labels)  # a network has an output for each class, a library for those that occur
-        labels = train.labels if task.kind == "regression" else np.searchsorted(classes, train.labels)
-        checked = np.ones(len(val), bool) if task.kind == "regression" else np.isin(val.labels, classes)
-        val_labels = val.labels if task.kind == "regression" else np.searchsorted(classes, val.labels)
-        checks = (val.inputs[checked], val_labels[checked], val.weights[checked])
-        trees, baseline = fit(task, (train.inputs, labels, train.weights), checks if checked.any() else None)
+        trees, baseline = fit(task, train, val)
         columns = np.array([tree["column"] for tree in trees], dtype=int)
         if task.kind == "multiclass":
-            _, full = _of_classes(task, classes, np.zeros((len(baseline), 1)), baseline)
-            columns, baseline = classes.astype(int)[columns + (len(classes) == 2)], full
+            _, baseline = _of_classes(task, classes, np.zeros((len(baseline), 1)), baseline)
+            columns = classes[columns + (len(classes) == 2)]
         if not trees:
             head.fill(baseline=baseline)
             return
@@ -298,23 +285,24 @@ class BoostedHeads(FittedHeads):
             joined[side] = np.where(is_leaf, nodes, joined[side] + np.repeat(offsets, sizes))
         head.fill(roots=offsets, columns=columns, baseline=baseline, **joined)
 
-    def __repr__(self) -> str:
-        return f"BoostedHeads({self.library!r})"
+
+def _select(table: Table, rows: Array) -> Table:
+    inputs, labels, weights = table
+    return inputs[rows], labels[rows], weights[rows]
 
 
-def _fit_hist_gradient(task: Task, train: Table, val: Table | None) -> FittedTrees:
+def _fit_hist_gradient(task: Task, train: Table, val: Table) -> FittedTrees:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingRegressor if task.kind == "regression" else HistGradientBoostingClassifier
     settings = {"learning_rate": LEARNING_RATE, "max_iter": MOST_TREES, "random_state": 0}
-    if val is None:
-        model = kind(**settings | {"max_iter": 2 * PATIENCE}, early_stopping=False).fit(*train)
-        best = 2 * PATIENCE
-    else:
+    inputs, labels, weights = val
+    if len(labels):
         model = kind(**settings, early_stopping=True, scoring="loss", n_iter_no_change=PATIENCE, tol=0)
-        inputs, labels, weights = val
         model.fit(*train, X_val=inputs, y_val=labels, sample_weight_val=weights)
         best = int(np.argmax(model.validation_score_))
+    else:
+        model, best = kind(**settings | {"max_iter": TREES_WITHOUT_VALIDATION}, early_stopping=False).fit(*train), None
     trees = []
     for predictors in model._predictors[:best]:
         for column, predictor in enumerate(predictors):
@@ -340,7 +328,7 @@ def _round_down(thresholds: Array) -> Array:
     return np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
 
 
-def _fit_xgboost(task: Task, train: Table, val: Table | None) -> FittedTrees:
+def _fit_xgboost(task: Task, train: Table, val: Table) -> FittedTrees:
     require_package("boosting with 'xgboost'", "xgboost", "xgboost")
     import xgboost
 
@@ -349,16 +337,13 @@ def _fit_xgboost(task: Task, train: Table, val: Table | None) -> FittedTrees:
     settings = {"eta": LEARNING_RATE, "objective": objective[task.kind], "tree_method": "hist", "seed": 0}
     if task.kind == "multiclass":
         settings |= {"num_class": classes} if classes > 2 else {"objective": objective["binary"]}
-    rows = [xgboost.DMatrix(inputs, labels, weight=weights) for inputs, labels, weights in (train, val or train)]
-    booster = xgboost.train(
-        settings,
-        rows[0],
-        num_boost_round=MOST_TREES if val else 2 * PATIENCE,
-        evals=[(rows[1], "val")],
-        early_stopping_rounds=PATIENCE if val else None,
-        verbose_eval=False,
-    )
-    booster = booster[: booster.best_iteration + 1] if val else booster
+    rows = [xgboost.DMatrix(inputs, labels, weight=weights) for inputs, labels, weights in (train, val)]
+    if len(val[1]):
+        stopping: Any = {"evals": [(rows[1], "val")], "early_stopping_rounds": PATIENCE, "verbose_eval": False}
+        booster = xgboost.train(settings, rows[0], MOST_TREES, **stopping)
+        booster = booster[: booster.best_iteration + 1]
+    else:
+        booster = xgboost.train(settings, rows[0], TREES_WITHOUT_VALIDATION)
     model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
     trees = []
     for tree, column in zip(model["trees"], model["tree_info"], strict=True):

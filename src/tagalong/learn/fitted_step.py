@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tagalong.score import Score
 
-from .classical import FEWEST_LABELS, FittedHead, FittedHeads, Labelled, TreesHead
+from .base_rate import base_rates
+from .classical import FEWEST_LABELS, FittedHead, FittedHeads, labelled_rows
 from .job import Job
 from .network import build_network
 from .problem import Problem
@@ -39,12 +40,13 @@ class FittedStep:
         rows = [require_in_memory(part, "fitting") for part in (self.problem.train, self.problem.val)]
         for task, head in zip(self.tasks, self.network.heads, strict=True):
             assert isinstance(head, FittedHead)
-            train, val = (Labelled(part, task) for part in rows)
-            head.fill(labels=max(1, len(train)))
-            if len(train) < FEWEST_LABELS or len(np.unique(train.labels)) < 2:
-                head.fill(**{"baseline" if isinstance(head, TreesHead) else "bias": train.constant(task)})
-            else:
+            train, val = (labelled_rows(part, task) for part in rows)
+            labels = train[1]
+            head.fill(labels=max(1, len(labels)))
+            if len(labels) >= FEWEST_LABELS and len(np.unique(labels)) > 1:
                 heads.fit(head, task, train, val)
+            elif len(labels):
+                head.fill(**{head.constant: base_rates(self.problem)[task.name].cpu()})
         self.steps += 1
 
     def validate(self) -> NDArray[np.float64]:

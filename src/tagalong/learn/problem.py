@@ -131,7 +131,7 @@ class Problem:
             tasks: a `Task` or a name for each target. If a target is given by name, its kind is inferred.
             name: the name of the problem.
             encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
-                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
+                network with 16 members, whose answers are averaged; it can be better, but takes much longer (see
                 `TabM`). Both support only flat inputs.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
             split: the fractions of training, validation and test rows, or three arrays of row numbers.
@@ -223,9 +223,9 @@ class Problem:
             features_file: an npy or npz file that contains the inputs for each row, used instead of feature columns.
             name: the name of the problem. If None, the file name without its suffixes is used.
             recipe: the training recipe. If None, the default recipe of the encoder is used.
-            encoder: see `Problem`. "mlp", the default, is an MLP that depends on the size of the table. "tabm" is a
-                network with 32 members, whose answers are averaged; it can be better, but takes much longer (see
-                `TabM`).
+            encoder: see `Problem`. "tabm", the default, is a network with 16 members, whose answers are averaged (see
+                `TabM`). "mlp" is an MLP, which is much faster and usually worse; it is the default if a task is
+                custom or has a head of its own. Both depend on the size of the table.
             split: the fractions of training, validation and test rows, or three arrays of row numbers. If None, a fifth
                 of the rows is for tests, and another fifth for validation: at least 100 rows, if that is at most a
                 quarter, and from 5,000 rows on no more than 1,000 or a tenth.
@@ -331,7 +331,7 @@ class Problem:
             >>> inputs = torch.rand(100, 3)
             >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"])
             >>> problem.encoder, problem.with_network("tabm").encoder
-            (MLP(3, hidden=(128, 128), dropout=0.1), TabM(3, hidden=(128, 128), dropout=0.1, members=32))
+            (MLP(3, hidden=(128, 128), dropout=0.1), TabM(3, hidden=(128, 128), dropout=0.1, members=16))
         """
         if name is None:
             return self

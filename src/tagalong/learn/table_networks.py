@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .network import MLP, Encoder, EncoderName
 from .piecewise_linear import count_bins, quantile_edges
 from .recipe import Recipe
-from .tabm import MEMBERS, TabM, TabMHeads
+from .tabm import MEMBERS, TabM, TabMHeads, task_problems
 from .task import Task
 
 UNITS = 128
@@ -79,6 +79,11 @@ def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
     hidden, dropout = ((UNITS,), 0.3) if is_fingerprint(inputs) else ((UNITS, UNITS), 0.1)
     mlp = MLP(columns, hidden, dropout, edges)
     return {"encoder": mlp, "recipe": recipe, "chosen_network": ChosenNetwork(mlp, recipe, inputs)}
+
+
+def default_encoder(tasks: Iterable[Task]) -> EncoderName:
+    """Returns the kind of network that tables get by default: TabM, unless a task is custom or has its own head."""
+    return "mlp" if task_problems(tasks) else "tabm"
 
 
 def default_recipe(inputs: Tensor, encoder: EncoderName) -> Recipe:

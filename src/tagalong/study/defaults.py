@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tagalong.learn import Problem
+from tagalong.learn import Problem, TabM
 
 from .methods import make_method
 
@@ -40,7 +40,9 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
     A grouping is worth its effort only if it beats simpler uses of the same networks. The default methods are therefore
     one plain network (`mtl`), one larger network for each budget up to 10 (`mtl-big2`, …), copies of the plain network
     (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), for tables `boosting` and
-    `ridge`, and what learning nothing gives (`constant`). Methods that do not support the problem are left out.
+    `ridge`, and what learning nothing gives (`constant`). On top of a TabM network, copies and groups bring little,
+    and are not trained by default; there, `blend` averages the network with `boosting` and `ridge`. Methods that do
+    not support the problem are left out.
 
     Args:
         problem: the problem of the study.
@@ -58,7 +60,11 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
     given = default_budgets(len(tasks)) if budgets is None else budgets
     larger = [f"mtl-big{budget}" for budget in sorted(set(given)) if 1 < budget <= MAX_LARGER]
     names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "ridge", "constant"]
-    left_out = {name: why for name in names if (why := _why_not(name, problem, given))}
+    left_out = {}
+    if isinstance(problem.encoder, TabM):
+        left_out = dict.fromkeys(names[1:-3], "brings little on top of TabM, and takes long")
+        names = ["mtl", "blend", *names[-3:]]
+    left_out |= {name: why for name in names if (why := _why_not(name, problem, given))}
     return DefaultMethods(tuple(name for name in names if name not in left_out), left_out)
 
 
