@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Recipe, Task, Taught, count_parameters, relative_step_cost, train
 from tagalong.report import write_report
-from tagalong.study import Best, ExternalBackend, Results, Store, Study, open_runner
+from tagalong.study import Best, Elsewhere, Results, Runner, Store, Study, open_runner
 from tagalong.study.executors import Serial
 from tagalong.study.keys import Keys
 from tagalong.study.runner import split_into_chunks
@@ -103,11 +103,11 @@ def test_groups_of_networks_that_a_problem_does_not_have_are_refused(problem: Pr
     own = table(recipe=Recipe(epochs=1))
     with (
         open_runner(own, tmp_path, device="cpu") as runner,
-        pytest.raises(InvalidInput, match="`network` must be None, found"),
+        pytest.raises(InvalidInput, match="`network` must be None or one of"),
     ):
         runner.networks([runner.group_job(TABM, 0)])
-    with pytest.raises(InvalidInput, match="TabM network"):
-        ExternalBackend(TASKS, {}).group_job(TABM, 0)
+    with pytest.raises(InvalidInput, match="other networks than plain ones"):
+        Runner(problem, executor=Elsewhere()).group_job(TABM, 0)
 
 
 def run_study(out: Path, **study: Any) -> Results:

@@ -11,7 +11,7 @@ from study_small import Students, small_problem
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
 from tagalong.learn import Job, Lesson, Problem, Recipe, Task, Trained, train
-from tagalong.study import ExternalBackend, Score, Study, open_runner
+from tagalong.study import Elsewhere, Runner, Score, Study, open_runner
 from tagalong.study.decisions import _taught_by
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
@@ -128,7 +128,7 @@ def test_unknown_teachers_and_networks_trained_elsewhere_are_refused(problem: Pr
     with open_runner(problem, folder, device="cpu") as runner, pytest.raises(InvalidInput, match="in the store"):
         runner.networks([job])
     with pytest.raises(InvalidInput, match="must not teach networks that are trained elsewhere"):
-        ExternalBackend(TASKS, {}).networks([job])
+        Runner(problem, executor=Elsewhere()).networks([job])
 
 
 def test_fresh_seeds_have_teachers_of_their_own(tmp_path: Path) -> None:
