@@ -458,6 +458,8 @@ def test_tasks_that_were_named_but_never_observed_have_no_affinity() -> None:
     assert affinity.tasks == ("never", *TASKS)
     assert np.isnan(affinity.mean[0]).all()
     assert (affinity.count[:, 0] == 0).all()
+    assert affinity.skipped
+    assert all((pairs[0] == 0).all() for pairs in affinity.skipped.values())
     assert np.isfinite(affinity.mean[1:, 1:]).all()
     with pytest.raises(ValueError, match=r"`task`.*'nver'; did you mean"):
         meter.observe("nver")

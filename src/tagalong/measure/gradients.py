@@ -57,7 +57,9 @@ class TaskGradients:
     ) -> None:
         self._closure, self._local = closure, losses.local
         self._shares = dict(zip(tasks, losses.share, strict=True))
-        self._scale, self._replicas = setup.scale(), setup.replicas
+        # Not scale(), which would initialize the scaler; that is up to the training loop.
+        self._scale = 1.0 if setup.scaler is None else float(setup.scaler.get_scale())
+        self._replicas = setup.replicas
         self._weights, self._training = weights or {}, training
         self.parameters = setup.trainable()
         self.touched: dict[str, set[int]] = {}

@@ -184,9 +184,9 @@ class AffinityMeter:
         if isinstance(closure, LazyLosses):
             if is_due:
                 with without_caches():
-                    self._measure(closure, held_out)
+                    self._measured_call(closure, held_out)
         elif is_due:
-            returned = self._measure(closure, held_out, is_training=True).returned
+            returned = self._measured_call(closure, held_out, is_training=True).returned
         else:
             returned = closure()
         self._training.losses = returned
@@ -211,7 +211,7 @@ class AffinityMeter:
         is_due = self._begin_call(held_out)
         if is_due:
             with ClosureState(0), without_caches():  # fetching batches may draw random numbers
-                self._measure(closure, held_out)
+                self._measured_call(closure, held_out)
         return is_due
 
     def observe(self, task: str) -> None:
@@ -293,13 +293,13 @@ class AffinityMeter:
         is_training = not isinstance(main, LazyLosses)
         plain, measuring = [], []
         with ClosureState(0), without_caches():  # fetching batches may draw random numbers
-            replayable = trial._measure(main, target, is_training=is_training)
+            replayable = trial._measured_call(main, target, is_training=is_training)
             for _ in range(CHECK_REPEATS):
                 try:
                     plain.append(plain_step_seconds(self._setup, main))
                 finally:
                     replayable.restore_start()
-                trial._measure(main, target, is_training=is_training)
+                trial._measured_call(main, target, is_training=is_training)
                 measuring.append(trial._stopwatch.seconds())
         ratio, notes = min(measuring) / min(plain), trial._noted.values()
         return summarize(self._setup, trial._history, replayable, notes, target is not None, ratio, self._schedule)
@@ -443,7 +443,7 @@ class AffinityMeter:
         # Closures are checked at the first step that is measured and after 10, 100, … steps.
         return self._steps in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _measure(self, closure: Any, held_out: Any, *, is_training: bool = False) -> ReplayableClosure:
+    def _measured_call(self, closure: Any, held_out: Any, *, is_training: bool = False) -> ReplayableClosure:
         """Runs the closure, measures a step, restores the state, and records what was measured.
 
         Args:
@@ -456,10 +456,9 @@ class AffinityMeter:
         self._stopwatch = Stopwatch(setup.parameters[0].device)
         replayable: type[ReplayableClosure] = ReplayableClosure
         choose: Callable[[Sequence[str], Sequence[str]], Chosen] = self._choose
-        sources: Sequence[str] = ()
-        targets: Sequence[str] = ()
+        sources, targets = list[str](), list[str]()
         if isinstance(closure, LazyLosses):  # only the closures of the tasks that are needed run
-            sources, targets = self._choose_closures(closure, held_out)
+            sources, targets = map(list, self._choose_closures(closure, held_out))
             replayable, choose = ReplayableTasks, partial(_in_common, (sources, targets))
         needed = sources if held_out is not None else [*sources, *targets]
         if self._is_trial and verify:  # to find out which parameters each task depends on

@@ -39,8 +39,8 @@ ROUNDING_ERRORS = 4  # changes of a loss that are smaller than this many roundin
 
 def closure_problems(
     closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, is_first: bool, compared: bool
-) -> list[str]:
-    """Returns what is wrong with a closure that has run.
+) -> Iterable[str]:
+    """Yields what is wrong with a closure that has run.
 
     Args:
         closure: The closure.
@@ -49,43 +49,39 @@ def closure_problems(
         is_first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
         compared: Whether the losses before and after a step are compared.
     """
-    predicates = [*_loss_problems(closure, tasks, setup, is_first=is_first, compared=compared)]
-    if closure.verify:
-        predicates += _graph_problems(closure, tasks, setup)
-    return closure.losses.problems + [f"the {closure.what} {predicate}" for predicate in predicates]
-
-
-def _loss_problems(
-    closure: ReplayableClosure, tasks: Sequence[str], setup: Setup, *, is_first: bool, compared: bool
-) -> Iterable[str]:
+    yield from closure.losses.problems
+    who = f"the {closure.what}"
     losses = closure.losses.by_task
     values = dict(zip(tasks, closure.losses.stacked(tasks).tolist(), strict=True))
     unknown = [task for task in losses if task not in tasks]
     if is_first and unknown:
         yield (
-            f"returned tasks {unknown} that are not among {list(tasks)}; task names must not change. Pass the names of "
-            "all tasks to the meter with `tasks=[...]`; tasks that a batch lacks may be omitted or None."
+            f"{who} returned tasks {unknown} that are not among {list(tasks)}; task names must not change. Pass the "
+            "names of all tasks to the meter with `tasks=[...]`; tasks that a batch lacks may be omitted or None."
         )
     detached = [task for task, value in values.items() if math.isfinite(value) and not losses[task].requires_grad]
     if detached and (setup.uses_gradients or not closure.held_out):
         yield (
-            f"returned losses for {detached} that have no autograd graph; compute them without .detach() and outside "
-            "torch.no_grad(), and return None if the batch has no labels for a task."
+            f"{who} returned losses for {detached} that have no autograd graph; compute them without .detach() and "
+            "outside torch.no_grad(), and return None if the batch has no labels for a task."
         )
     negative = [task for task, value in values.items() if value < 0]
     if is_first and compared and setup.uses_ratios and negative:
         yield (
-            f"returned negative losses for {negative}. Affinity is the fraction of a loss that a step removes, "
+            f"{who} returned negative losses for {negative}. Affinity is the fraction of a loss that a step removes, "
             "1 − after/before, which is meaningless for a negative loss; add a constant that keeps the loss positive, "
             "or use estimator='cosine', which does not divide by the loss."
         )
     if closure.changed:
         yield (
-            f"changes {', '.join(closure.changed)}, which cannot be undone when it is replayed; do this outside the "
-            "closure, with what the meter returns (a closure may return `(losses, anything)`). Fetch batches outside "
-            "the closure, modify parameters after the optimizer step, freeze copies of a network "
+            f"{who} changes {', '.join(closure.changed)}, which cannot be undone when it is replayed; do this outside "
+            "the closure, with what the meter returns (a closure may return `(losses, anything)`). Fetch batches "
+            "outside the closure, modify parameters after the optimizer step, freeze copies of a network "
             "(requires_grad_(False)), and use torch.autograd.grad inside the closure instead of .backward()."
         )
+    if closure.verify:
+        for predicate in _graph_problems(closure, tasks, setup):
+            yield f"{who} {predicate}"
 
 
 def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:

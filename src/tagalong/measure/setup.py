@@ -100,10 +100,6 @@ class Setup:
             return StepRules({}, [])
         return make_step_rules(parameters, self.optimizers, self.update, self.lr)
 
-    def scale(self) -> float:
-        # Not scale(), which would initialize the scaler; that is up to the training loop.
-        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
-
     def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
         weights = self.weights() if callable(self.weights) else self.weights
         return dict.fromkeys(tasks, 1.0) if weights is None else check_weights(weights, tasks)

@@ -90,16 +90,17 @@ class GradientStream:
         self._flush()
         names = list(self.tasks if self._task_names is None else self._task_names)
         numbers = [self.tasks.get(task, len(self.tasks)) for task in names]
+        order = np.ix_(numbers, numbers)  # tasks that were never observed get the padding
         mean, stderr, count = self._means.estimate()
+        mean, stderr = (np.pad(values, (0, 1), constant_values=np.nan)[order] for values in (mean, stderr))
+        affinity = Affinity.from_matrix(
+            mean, names, stderr=stderr, count=np.pad(count, (0, 1))[order], settings=dict(settings)
+        )
         skipped = {}  # for each pair, the skipped visits of its tasks
         for reason, counts in self._means.skipped.items():
-            visits = np.array([counts[number] for number in numbers])
-            skipped[reason] = visits[:, None] + visits * ~np.eye(len(visits), dtype=bool)
-        # Tasks that were never observed get the padding.
-        order = np.ix_(numbers, numbers)
-        mean, stderr = (np.pad(values, (0, 1), constant_values=np.nan)[order] for values in (mean, stderr))
-        count = np.pad(count, (0, 1))[order]
-        affinity = Affinity.from_matrix(mean, names, stderr=stderr, count=count, settings=dict(settings))
+            visits = np.array([counts[number] for number in range(len(count))])
+            of_pairs = visits[:, None] + visits * ~np.eye(len(visits), dtype=bool)
+            skipped[reason] = np.pad(of_pairs, (0, 1))[order]
         return replace(affinity, skipped=skipped)
 
     def state_dict(self) -> dict[str, Any]:
