@@ -24,10 +24,11 @@ TEXTS = ("smiles", "title")
 
 def smooth(train, values):
     """As `Table` does: on the scale of the quartiles, clipped smoothly, and standardized."""
-    low, middle, high = np.quantile(train, [0.25, 0.5, 0.75], axis=0)
-    spread = np.where(high > low, (high - low) / 1.349, train.std(axis=0))
+    low, middle, high = np.nanquantile(train, [0.25, 0.5, 0.75], axis=0)
+    spread = np.where(high > low, (high - low) / 1.349, np.nanstd(train, axis=0))
     spread = np.where(spread > 0, spread, 1)
-    squashed, fitted = squash((values - middle) / spread), squash((train - middle) / spread)
+    filled = np.where(np.isnan(train), middle, train)
+    squashed, fitted = squash((values - middle) / spread), squash((filled - middle) / spread)
     return (squashed - fitted.mean(0)) / np.where(fitted.std(0) > 0, fitted.std(0), 1)
 
 
@@ -61,7 +62,7 @@ def main(folder: Path) -> None:
             skills = {}
             for scaling, scale in SCALINGS.items():
                 columns = numbers.shape[1]
-                scaled = scale(filled[split[0]][:, :columns], filled[:, :columns])
+                scaled = scale(numbers.to_numpy()[split[0]], filled[:, :columns])
                 inputs = torch.tensor(np.hstack([scaled, filled[:, columns:], encoded])).float()
                 parts = {
                     part: replace(rows, inputs=inputs[torch.as_tensor(numbers_of_rows)])

@@ -127,7 +127,7 @@ def test_streamed_rows_are_pickled_checked_summarized_and_not_batched() -> None:
     with pytest.raises(InvalidInput, match="`val`"):
         check_data(replace(problem, val=empty))
     summary = label_summary(problem.only(["age", "weight"]))
-    assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}
+    assert summary.labels["age"] == {"train": 41, "val": 24, "test": 24}
     assert why_not_batched(problem) is not None
     for trained in train_many(problem, [Job(("age",)), Job(("age", "ill"))]):
         np.testing.assert_array_equal(trained.curve, train(problem, trained.job).curve)

@@ -69,34 +69,26 @@ def test_features_are_all_that_has_no_other_role(frame) -> None:
     assert only.table.names == ("height",)
 
 
-def obvious_views(column: pd.Series, train: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Returns the smooth and the clipped view of a number, given the training rows."""
-    filled, known = column.fillna(train.median()), train.fillna(train.median())
-    spread = (known.quantile(0.75) - known.quantile(0.25)) / 1.349
-    squashed, fitted = (
-        values / np.sqrt(1 + (values / 3) ** 2)
-        for values in ((own - known.median()) / spread for own in (filled, known))
-    )
-    clipped = filled.clip(known.min(), known.max())
-    return (squashed - fitted.mean()) / fitted.std(ddof=0), (clipped - known.mean()) / known.std(ddof=0)
+def obviously_smooth(column: pd.Series, train: pd.Series) -> pd.Series:
+    """Returns the inputs of networks for a column of numbers, given its training rows."""
+    spread = (train.quantile(0.75) - train.quantile(0.25)) / 1.349
+    scaled = [(values.fillna(train.median()) - train.median()) / spread for values in (column, train)]
+    squashed, fitted = (values / np.sqrt(1 + (values / 3) ** 2) for values in scaled)
+    return (squashed - fitted.mean()) / fitted.std(ddof=0)
 
 
-def test_all_views_follow_the_train_rows_only(frame) -> None:
+def test_inputs_follow_the_train_rows_only(frame) -> None:
     frame.loc[100, "height"] = 1e6
     problem = Problem.from_table(frame, **SETTINGS, split=SPLIT)
-    assert problem.table.columns == ("age", "height", "city")
-    assert problem.table.categorical == (False, False, True)
     names = ("age", "height", "age missing", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
     assert problem.table.names == names
+    raw = problem.table.read(frame)
     codes = frame["city"].map({"Bonn": 0, "Oslo": 1, "Rome": 2})
-    np.testing.assert_array_equal(problem.test.raw, np.stack([frame["age"], frame["height"], codes], 1)[80:])
+    np.testing.assert_array_equal(raw, np.stack([frame["age"], frame["height"], codes], 1))
     rest = [frame["age"].isna(), *(frame["city"] == city for city in ("Bonn", "Oslo", "Rome")), np.zeros(ROWS)]
-    ages, heights = (obvious_views(frame[name], frame[name][:60]) for name in ("age", "height"))
-    smooth, clipped = (np.stack([age, height, *rest], 1) for age, height in zip(ages, heights, strict=True))
-    np.testing.assert_allclose(problem.test.inputs, smooth[80:], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(problem.table.clipped(problem.test.raw), clipped[80:], rtol=1e-5, atol=1e-6)
-    outside = problem.table.outside(problem.test.raw)
-    assert outside.nonzero().tolist() == [[20, 1]]
+    numbers = [obviously_smooth(frame[name], frame[name][:60]) for name in ("age", "height")]
+    np.testing.assert_allclose(problem.test.inputs, np.stack([*numbers, *rest], 1)[80:], rtol=1e-5, atol=1e-6)
+    assert problem.table.outside(raw).nonzero().tolist() == [[100, 1]]
 
 
 def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
@@ -201,7 +193,7 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     assert problem.table.columns == ("age", "height", "visit", "seen", "city")
     expected = (days - pd.Timestamp(0)).days[80:]
     for column in (2, 3):
-        np.testing.assert_array_equal(problem.test.raw[:, column], expected)
+        np.testing.assert_array_equal(problem.table.read(path)[80:, column], expected)
     for column, said in {"row": "IDs", "id": "IDs", "remark": "IDs", "same": "vary", "visit": "dates", "city": "categ",
                          "age": "median"}.items():  # fmt: skip
         assert any(said in note for note in notes_about(problem, column)), column
@@ -212,7 +204,7 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     assert listed.table.columns == ("row", "age", "remark")
     assert any(note.startswith("warning: ") for note in notes_about(listed, "row"))
     coded = Problem.from_table(frame, ["ill"], features=["age"], categorical=["person"], split=SPLIT)
-    assert coded.table.categorical == (False, True)
+    assert coded.table.levels.keys() == {"person"}
 
 
 def test_repeated_rows_hide_no_ids(frame) -> None:

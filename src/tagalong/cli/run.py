@@ -207,14 +207,14 @@ def show_labels(problem: Problem) -> None:
     summary, console = label_summary(problem), screen()
     rows = ", ".join(f"{summary.rows[part]} {part}" for part in SPLITS)
     print_line(console, f"{problem.name}: {pluralize(len(problem.tasks), 'task')}; rows: {rows}; labels per task:")
-    counted = ["positives"] if any(line.positives for line in summary.tasks) else []
+    counted = ["positives"] if summary.positives else []
     shown = TextTable("task", "kind", *SPLITS, *counted, numbers=(*SPLITS, "positives"), names=("task",))
-    for line in summary.tasks[:MAX_TASK_ROWS]:
-        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in SPLITS)
-        labels = (str(line.labels[part]) for part in SPLITS)
-        shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
+    for task in problem.tasks[:MAX_TASK_ROWS]:
+        positives = " / ".join(map(str, summary.positives.get(task.name, {}).values()))
+        labels = map(str, summary.labels[task.name].values())
+        shown.add_row(printable(task.name), task.kind, *labels, *([positives] if counted else []))
     print_table(console, shown)
-    if (more := len(summary.tasks) - MAX_TASK_ROWS) > 0:
+    if (more := len(problem.tasks) - MAX_TASK_ROWS) > 0:
         print_line(console, f"and {more} more tasks")
     print_line(console, summary.pairs)
     for note in problem.notes:

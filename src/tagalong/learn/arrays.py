@@ -22,10 +22,10 @@ from tagalong.errors import (
 
 from .column_types import group_labels
 from .network import Encoder, EncoderName
-from .preparation import Preparation, Scaling, Table, read_inputs
+from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
-from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split, one_class_notes
+from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split
 from .table_networks import default_network, default_recipe
 from .table_warnings import log_warnings, table_warnings
 from .tabm import TabM, TabMHeads, task_problems
@@ -223,7 +223,6 @@ def make_fields(
             {task: torch.as_tensor(values[rows], dtype=dtype) for task, values in labels.items()},
             None if clusters is None else clusters[index],
             None if row_weights is None else torch.as_tensor(row_weights[rows], dtype=dtype),
-            raw[index] if isinstance(table, Table) else None,
         )
 
     train = make_split(row_split.train)
@@ -241,7 +240,6 @@ def make_fields(
         if target.classes is not None and target.task.kind == "binary":
             negative, positive = target.classes
             notes.append(f"{target.task.name!r}: {positive!r} is encoded as 1, {negative!r} as 0")
-    notes += one_class_notes(targets, row_split)
     return {
         "name": name,
         "tasks": tuple(tasks),

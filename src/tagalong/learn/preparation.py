@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import ZIP_DEFLATED
 
 import numpy as np
@@ -43,43 +43,9 @@ OTHER_LEVEL = "other or missing"
 FAR = 0.5  # how far outside the range of the training rows a number is flagged, relative to the width of the range
 SQUASHED = 3.0  # no scaled number is larger; see `squash`
 TRUSTED = ["numpy.dtype"]  # what skops does not trust by default; loading it runs no code
+Preparation: TypeAlias = "Scaling | Table"  # converts rows as users have them to inputs
 Classes = Mapping[str, Sequence[Label]]
 Array = NDArray[np.float64]
-
-
-class Preparation(Protocol):
-    """Converts rows to the inputs of models. This is the type of `Problem.table`.
-
-    There are three views of the same rows: `raw` for trees, `smooth` for networks and `clipped` for linear models.
-
-    Attributes:
-        classes: the original labels of each task whose labels were encoded as 0, 1, ….
-        categorical: for each column of the raw view, whether its numbers are codes of categories.
-    """
-
-    @property
-    def classes(self) -> Classes: ...
-
-    @property
-    def categorical(self) -> tuple[bool, ...]: ...
-
-    def read(self, rows: Any) -> Tensor:
-        """Returns the raw view of rows as users have them: numbers and codes of categories, NaN where missing."""
-
-    def smooth(self, raw: Tensor) -> Tensor:
-        """Returns the inputs of networks for the raw view of rows."""
-
-    def clipped(self, raw: Tensor) -> Tensor:
-        """Returns standardized inputs, in which no number is outside the range of the training rows."""
-
-    def outside(self, raw: Tensor) -> Tensor:
-        """Returns which numbers [rows, columns] are far outside the range of the training rows."""
-
-    def inputs(self, rows: Any) -> Tensor:
-        """Returns the inputs of networks for rows as users have them."""
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `read_preparation` can read."""
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
@@ -108,7 +74,7 @@ class Scaling:
         deviation: the standard deviation of each feature, or 1 for constant features.
         low: the smallest value of each feature in the training rows, or None if inputs are not standardized.
         high: the largest value of each feature.
-        classes: see `Preparation`.
+        classes: the original labels of each task whose labels were encoded as 0, 1, ….
 
     Example:
         >>> Scaling((1,), "float32", [10.0], [2.0]).inputs([[14.0]])
@@ -122,16 +88,6 @@ class Scaling:
     low: list[Any] | None = None
     high: list[Any] | None = None
     classes: Classes = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
-            raise ValueError(f"dtype must be a dtype of torch, found {self.dtype!r}")
-        for name in ("mean", "deviation", "low", "high"):
-            values = getattr(self, name)
-            if values is not None and np.size(np.asarray(values, dtype=float)) not in (1, math.prod(self.shape)):
-                raise ValueError(f"{name} must have {math.prod(self.shape)} values")
-        if self.deviation is not None and not np.all(self.deviation):
-            raise ValueError("deviation must not contain zeros")
 
     @staticmethod
     def fitted(
@@ -148,10 +104,6 @@ class Scaling:
         deviation[deviation <= rounding * chosen.abs().amax(0)] = 1.0
         low, high = chosen.amin(0).tolist(), chosen.amax(0).tolist()
         return Scaling(shape, name, chosen.mean(0).tolist(), deviation.tolist(), low, high, classes)
-
-    @property
-    def categorical(self) -> tuple[bool, ...]:
-        return (False,) * math.prod(self.shape)
 
     def read(self, rows: Any) -> Tensor:
         """Returns raw rows as a tensor.
@@ -176,13 +128,8 @@ class Scaling:
         mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation))
         return ((raw.double() - mean) / deviation).to(dtype)
 
-    def clipped(self, raw: Tensor) -> Tensor:
-        if self.low is None:
-            return self.smooth(raw)
-        low, high = (torch.tensor(values, dtype=torch.float64) for values in (self.low, self.high))
-        return self.smooth(raw.double().clamp(low, high))
-
     def outside(self, raw: Tensor) -> Tensor:
+        """Returns which numbers [rows, features] are far outside the range of the training rows."""
         if self.low is None:
             return torch.zeros(len(raw), 0, dtype=torch.bool)
         low, high = (torch.tensor(values, dtype=torch.float64) for values in (self.low, self.high))
@@ -311,9 +258,8 @@ class Table:
         dates: the format of each column of dates; see `as_days`.
         levels: the levels of each column of categories, of which the most frequent in the training rows are kept.
         encoder: scikit-learn's `ColumnTransformer`, which imputes numbers, appends indicators and one-hot codes.
-        ranges: arrays with a value for each number: its "median", "spread" (as wide as the standard deviation of a
-            normal distribution), "low" and "high" in the training rows, and its "mean" and "deviation", which are also
-            given after clipping it smoothly ("smooth mean", "smooth deviation").
+        ranges: arrays with a value for each number: its "median", "spread" (which is the standard deviation of a normal
+            distribution), "low" and "high" in the training rows, and its "mean" and "deviation" after smooth clipping.
         classes: the original labels of each task whose labels were encoded as 0, 1, ….
 
     Example:
@@ -367,14 +313,15 @@ class Table:
         if not varying and not levels:
             return table
 
-        filled = encoder.fit_transform(table.read_columns(train).numpy())[:, : len(varying)]
-        low_quartile, median, high_quartile = np.quantile(filled, [0.25, 0.5, 0.75], axis=0)
+        raw = table.read_columns(train).numpy()
+        known, filled = raw[:, : len(varying)], encoder.fit_transform(raw)[:, : len(varying)]
+        quartiles = [np.nanquantile(column, [0.25, 0.5, 0.75]) for column in known.T]
+        low_quartile, median, high_quartile = np.reshape(quartiles, (-1, 3)).T
         spread = (high_quartile - low_quartile) / 1.349  # of a normal distribution: its standard deviation
-        spread = _nonzero(np.where(spread > 0, spread, filled.std(0)))
+        spread = _nonzero(np.where(spread > 0, spread, np.nanstd(known, axis=0)))
         squashed = squash((filled - median) / spread)
         ranges = {"median": median, "spread": spread, "low": filled.min(0), "high": filled.max(0)}
-        ranges |= {"mean": filled.mean(0), "deviation": _nonzero(filled.std(0))}
-        ranges |= {"smooth mean": squashed.mean(0), "smooth deviation": _nonzero(squashed.std(0))}
+        ranges |= {"mean": squashed.mean(0), "deviation": _nonzero(squashed.std(0))}
         return Table(table.numbers, table.dates, levels, encoder, ranges, classes)
 
     @property
@@ -397,10 +344,6 @@ class Table:
         if not self.numbers:
             return ()
         return tuple(self.numbers[at] for at in self.encoder.named_transformers_["numbers"].indicator_.features_)
-
-    @property
-    def categorical(self) -> tuple[bool, ...]:
-        return tuple(name in self.levels for name in self.columns)
 
     def read(self, rows: TableSource) -> Tensor:
         """Returns the raw view [rows, columns] of a table. Columns that are not features are ignored.
@@ -451,14 +394,7 @@ class Table:
         """Returns the inputs of networks for the raw view of rows."""
         encoded, numbers, own = self.encoder.transform(raw.numpy()), len(self.numbers), self.ranges
         squashed = squash((encoded[:, :numbers] - own["median"]) / own["spread"])
-        encoded[:, :numbers] = (squashed - own["smooth mean"]) / own["smooth deviation"]
-        return torch.from_numpy(encoded).float()
-
-    def clipped(self, raw: Tensor) -> Tensor:
-        """Returns standardized inputs, in which no number is outside the range of the training rows."""
-        encoded, numbers, own = self.encoder.transform(raw.numpy()), len(self.numbers), self.ranges
-        inside = encoded[:, :numbers].clip(own["low"], own["high"])
-        encoded[:, :numbers] = (inside - own["mean"]) / own["deviation"]
+        encoded[:, :numbers] = (squashed - own["mean"]) / own["deviation"]
         return torch.from_numpy(encoded).float()
 
     def outside(self, raw: Tensor) -> Tensor:

@@ -73,15 +73,12 @@ class Split:
         groups: the group number of each row, used for error bars, or None if all rows are independent.
         weights: the weight of each row in losses and scores, or None if all rows count the same. A row of weight 0
             counts as if its labels were missing.
-        raw: the rows [rows, columns] of a table before they were scaled and encoded, for models other than networks;
-            see `Preparation`. None if the rows are not from a table.
     """
 
     inputs: Tensor
     targets: Mapping[str, Tensor]
     groups: Tensor | None = None
     weights: Tensor | None = None
-    raw: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -199,16 +199,6 @@ def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[Inva
     return problems
 
 
-def one_class_notes(targets: Sequence[Target], row_split: RowSplit) -> list[str]:
-    """Returns notes on binary tasks with only one class in the validation or test rows."""
-    notes = []
-    for target in targets:
-        for part, labels in zip(PARTS, _distinct_labels(target, row_split), strict=True):
-            if target.task.kind == "binary" and part != "train" and len(labels) < 2:
-                notes.append(f"{target.task.name!r} has only one class in {part}")
-    return notes
-
-
 def _distinct_labels(target: Target, row_split: RowSplit) -> Iterator[NDArray[np.float64]]:
     for rows in row_split:
         labels = np.unique(target.values[rows])

@@ -176,7 +176,7 @@ def _label_warnings(targets: Sequence[Target], parts: RowSplit) -> list[str]:
             for code in (0.0, 1.0):
                 counts = {part: int((own == code).sum()) for part, own in labels.items()}
                 total = sum(counts.values())
-                if total < min(FEW_LABELS, RARE * sum(map(len, labels.values()))):
+                if not all(counts.values()) or total < min(FEW_LABELS, RARE * sum(map(len, labels.values()))):
                     where = ", ".join(f"{count} in {part}" for part, count in counts.items())
                     what = f"{pluralize(total, 'label')} of class {target.label(code)!r}"
                     warnings.append(f"{name} has only {what} ({where}); results for it are unreliable")

@@ -107,7 +107,7 @@ def _encoded(table: dict[str, Any], rows: Any) -> Tensor:
     inputs, ranges, numbers = models["encoder"].transform(raw), models["ranges"], len(table["numbers"])
     scaled = (inputs[:, :numbers] - ranges["median"]) / ranges["spread"]
     squashed = scaled / np.hypot(1, scaled / 3)
-    inputs[:, :numbers] = (squashed - ranges["smooth mean"]) / ranges["smooth deviation"]
+    inputs[:, :numbers] = (squashed - ranges["mean"]) / ranges["deviation"]
     return torch.from_numpy(inputs).float()
 
 
