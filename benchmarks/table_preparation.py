@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardSc
 
 from tagalong import Problem
 from tagalong.learn import Job, constant_scores, train
-from tagalong.learn.preparation import squash
+from tagalong.learn.preparation import squash_numbers
 from tagalong.learn.table_networks import default_network
 
 ROWS, SPLITS = 6000, 2
@@ -28,7 +28,7 @@ def smooth(train, values):
     spread = np.where(high > low, (high - low) / 1.349, np.nanstd(train, axis=0))
     spread = np.where(spread > 0, spread, 1)
     filled = np.where(np.isnan(train), middle, train)
-    squashed, fitted = squash((values - middle) / spread), squash((filled - middle) / spread)
+    squashed, fitted = squash_numbers((values - middle) / spread), squash_numbers((filled - middle) / spread)
     return (squashed - fitted.mean(0)) / np.where(fitted.std(0) > 0, fitted.std(0), 1)
 
 

@@ -218,7 +218,8 @@ def test_saved_networks_predict_the_same(table, tmp_path):
 
 CLEAN_PROCESS = """
 import json, sys
-sys.modules["tagalong"] = None
+for name in ("tagalong", "pandas", "sklearn", "scipy"):
+    sys.modules[name] = None
 sys.path.insert(0, sys.argv[1])
 from load import load
 networks = load()

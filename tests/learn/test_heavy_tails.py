@@ -48,7 +48,7 @@ def test_rows_far_outside_are_flagged_and_change_no_other_answer(network: str | 
     problem = heavy_problem(0)
     group = Group(set(TARGETS), set(TARGETS), network=network)
     best = Best.build(problem, [group], [train(problem, Job(problem.names, network=network)).state or {}], 0)
-    names = problem.table.columns
+    names = problem.table.names
     rows = heavy_table(1)[list(names)].head(100)
     changed = rows.copy()
     far = [17]  # 1% of the test rows

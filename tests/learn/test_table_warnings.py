@@ -124,7 +124,7 @@ def test_a_column_of_ids_is_reported(name: str, values: Any) -> None:
     table = plain_table() | {name: values}
     features = {"categorical": [name]} if isinstance(values, list) else {"features": ["x", "y", "z", name]}
     assert_warned(warnings_about(table, **features), f"'{name}'")
-    assert Problem.from_table(table, TARGETS).table.columns == ("x", "y", "z")
+    assert Problem.from_table(table, TARGETS).table.names == ("x", "y", "z")
 
 
 def test_targets_with_few_labels_of_a_kind_are_reported() -> None:

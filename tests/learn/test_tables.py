@@ -80,15 +80,17 @@ def obviously_smooth(column: pd.Series, train: pd.Series) -> pd.Series:
 def test_inputs_follow_the_train_rows_only(frame) -> None:
     frame.loc[100, "height"] = 1e6
     problem = Problem.from_table(frame, **SETTINGS, split=SPLIT)
-    names = ("age", "height", "age missing", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
+    names = ("age", "age missing", "height", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
     assert problem.table.names == names
     raw = problem.table.read(frame)
     codes = frame["city"].map({"Bonn": 0, "Oslo": 1, "Rome": 2})
     np.testing.assert_array_equal(raw, np.stack([frame["age"], frame["height"], codes], 1))
     rest = [frame["age"].isna(), *(frame["city"] == city for city in ("Bonn", "Oslo", "Rome")), np.zeros(ROWS)]
-    numbers = [obviously_smooth(frame[name], frame[name][:60]) for name in ("age", "height")]
-    np.testing.assert_allclose(problem.test.inputs, np.stack([*numbers, *rest], 1)[80:], rtol=1e-5, atol=1e-6)
-    assert problem.table.outside(raw).nonzero().tolist() == [[100, 1]]
+    age, height = (obviously_smooth(frame[name], frame[name][:60]) for name in ("age", "height"))
+    expected = np.stack([age, rest[0], height, *rest[1:]], 1)
+    np.testing.assert_allclose(problem.test.inputs, expected[80:], rtol=1e-5, atol=1e-6)
+    outside = problem.table.outside(frame)
+    assert [np.flatnonzero(outside[name]).tolist() for name in ("age", "height")] == [[], [100]]
 
 
 def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
@@ -175,6 +177,10 @@ def test_texts_that_occur_often_are_classes_not_typing_errors() -> None:
     assert problem.tasks[0].classes == 4
 
 
+def columns_of(problem: Problem) -> tuple[str, ...]:
+    return tuple(column.name for column in problem.table.columns)
+
+
 def notes_about(problem: Problem, column: str) -> list[str]:
     return [note for note in problem.notes if re.search(rf"\b{column}\b", note)]
 
@@ -190,7 +196,7 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     frame.to_csv(path)
     problem = Problem.from_table(path, ["pressure", "ill"], ignore=["person"], split=SPLIT)
     assert problem.name == "indexed"
-    assert problem.table.columns == ("age", "height", "visit", "seen", "city")
+    assert columns_of(problem) == ("age", "height", "visit", "seen", "city")
     expected = (days - pd.Timestamp(0)).days[80:]
     for column in (2, 3):
         np.testing.assert_array_equal(problem.table.read(path)[80:, column], expected)
@@ -201,16 +207,16 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     assert any("unnamed" in note for note in problem.notes)
 
     listed = Problem.from_table(frame, ["ill"], features=["row", "remark", "age"], split=SPLIT)
-    assert listed.table.columns == ("row", "age", "remark")
+    assert columns_of(listed) == ("row", "age", "remark")
     assert any(note.startswith("warning: ") for note in notes_about(listed, "row"))
     coded = Problem.from_table(frame, ["ill"], features=["age"], categorical=["person"], split=SPLIT)
-    assert coded.table.levels.keys() == {"person"}
+    assert "person = 0" in coded.table.names
 
 
 def test_repeated_rows_hide_no_ids(frame) -> None:
     twice = pd.concat([frame, frame], ignore_index=True).assign(row=np.arange(2 * ROWS) % ROWS)
     problem = Problem.from_table(twice, ["pressure", "ill"], ignore=["person"])
-    assert problem.table.columns == ("age", "height", "city")
+    assert columns_of(problem) == ("age", "height", "city")
     assert any("also occur in train" in note for note in problem.notes)
 
 

@@ -205,7 +205,7 @@ def make_fields(
     """
     log_warnings(name, warnings)
     tasks = [target.task for target in targets]
-    inputs = table.smooth(raw)
+    inputs = table.prepare(raw)
     dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
     clusters = None if groups is None else torch.as_tensor(np.unique(groups, return_inverse=True)[1])
     scales, labels = {}, {}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from zipfile import ZIP_DEFLATED
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, first_few, raise_problems
+from tagalong.errors import InvalidInput, collect, first_few, raise_problems
 from tagalong.files import READ_ERRORS
 from tagalong.tabular import TableSource
 
@@ -26,7 +24,6 @@ from .column_types import (
     as_column,
     as_days,
     as_level,
-    is_missing,
     read_columns,
     show_cell,
     text_cells,
@@ -41,26 +38,24 @@ if TYPE_CHECKING:
 MAX_LEVELS = 50
 OTHER_LEVEL = "other or missing"
 FAR = 0.5  # how far outside the range of the training rows a number is flagged, relative to the width of the range
-SQUASHED = 3.0  # no scaled number is larger; see `squash`
-TRUSTED = ["numpy.dtype"]  # what skops does not trust by default; loading it runs no code
+NORMAL_QUARTILES = 1.349  # the distance of the quartiles of a normal distribution, in standard deviations
 Preparation: TypeAlias = "Scaling | Table"  # converts rows as users have them to inputs
 Classes = Mapping[str, Sequence[Label]]
 Array = NDArray[np.float64]
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """Restores a `Scaling` or a `Table` from a JSON document, without running code from it.
+    """Restores a `Scaling` or a `Table` from a JSON document.
 
     Raises:
         ValueError: the document is invalid; the message names the entry.
     """
     from tagalong.documents import build  # pydantic is loaded only where documents enter
 
-    if document.get("kind") == "table":
-        return Table.from_document(document)
-    if document.get("kind") != "scaling":
+    kinds: dict[str, type[Scaling] | type[Table]] = {"scaling": Scaling, "table": Table}
+    if document.get("kind") not in kinds:
         raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
-    return build(Scaling, document, "table")
+    return build(kinds[document["kind"]], document, "table")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +115,7 @@ class Scaling:
             raise InvalidInput("rows", expected, f"[rows, {', '.join(map(str, raw.shape[1:]))}]")
         return raw
 
-    def smooth(self, raw: Tensor) -> Tensor:
+    def prepare(self, raw: Tensor) -> Tensor:
         """Scales the inputs and converts them to `dtype`."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.mean is None:
@@ -128,17 +123,17 @@ class Scaling:
         mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation))
         return ((raw.double() - mean) / deviation).to(dtype)
 
-    def outside(self, raw: Tensor) -> Tensor:
-        """Returns which numbers [rows, features] are far outside the range of the training rows."""
-        if self.low is None:
-            return torch.zeros(len(raw), 0, dtype=torch.bool)
-        low, high = (torch.tensor(values, dtype=torch.float64) for values in (self.low, self.high))
-        return _is_far(raw.double(), low, high)
+    def outside(self, rows: Any) -> dict[str, NDArray[np.bool_]]:
+        """Returns, for each feature, which rows are far outside the range of the training rows; none for images."""
+        if self.low is None or self.high is None:
+            return {}
+        columns = zip(self.read(rows).double().numpy().T, self.low, self.high, strict=True)
+        return {str(number): is_far(*column) for number, column in enumerate(columns)}
 
     def inputs(self, rows: Any) -> Tensor:
         """Returns the inputs of networks for raw rows; see `read`."""
         raw = self.read(rows)
-        inputs = self.smooth(raw)
+        inputs = self.prepare(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
             raise InvalidInput(
                 "rows",
@@ -153,9 +148,10 @@ class Scaling:
         return document | {"classes": {task: list(labels) for task, labels in self.classes.items()}}
 
 
-def _is_far(raw: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def is_far(values: Array, low: float, high: float) -> NDArray[np.bool_]:
+    """Returns which values are far outside the range of the training rows."""
     margin = FAR * (high - low)
-    return (raw < low - margin) | (raw > high + margin)
+    return (values < low - margin) | (values > high + margin)
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
@@ -249,17 +245,8 @@ def _as_tensor(inputs: Any, names: list[Any], argument: str) -> Tensor:
 class Table:
     """The feature columns of a table, with all that was computed from its training rows.
 
-    Missing numbers are replaced with the median and marked by an indicator. Networks take numbers on a robust scale,
-    clipped smoothly (see `squash`), since a few huge values must not ruin the others. A category becomes one input for
-    each level, and one for all other and missing values.
-
     Attributes:
-        numbers: the names of the columns with numbers or dates.
-        dates: the format of each column of dates; see `as_days`.
-        levels: the levels of each column of categories, of which the most frequent in the training rows are kept.
-        encoder: scikit-learn's `ColumnTransformer`, which imputes numbers, appends indicators and one-hot codes.
-        ranges: arrays with a value for each number: its "median", "spread" (which is the standard deviation of a normal
-            distribution), "low" and "high" in the training rows, and its "mean" and "deviation" after smooth clipping.
+        columns: the feature columns, in the order of the inputs.
         classes: the original labels of each task whose labels were encoded as 0, 1, ….
 
     Example:
@@ -272,11 +259,7 @@ class Table:
                 [nan, nan]], dtype=torch.float64)
     """
 
-    numbers: tuple[str, ...]
-    dates: Mapping[str, str]
-    levels: Mapping[str, Sequence[str]]
-    encoder: Any
-    ranges: Mapping[str, Array]
+    columns: tuple[NumberColumn | CategoryColumn, ...]
     classes: Classes = field(default_factory=dict)
 
     @staticmethod
@@ -287,162 +270,194 @@ class Table:
         categories: Sequence[str],
         rows: NDArray[np.int64],
         classes: Classes,
+        squash: bool = True,
     ) -> Table:
         """Fits the columns to the training rows. Columns that are constant in these rows are dropped."""
-        from sklearn.compose import ColumnTransformer
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
         train = columns.iloc[rows]
-        varying = tuple(name for name in numbers if train[name].nunique() > 1)
-        levels = {}
-        for name in categories:
-            frequent = train[name].dropna().map(as_level).value_counts().sort_index().nlargest(MAX_LEVELS)
-            if len(frequent):
-                levels[name] = tuple(sorted(frequent.index))
-
-        codes = [[*range(len(own)), np.nan] for own in levels.values()]
-        one_hot = OneHotEncoder(categories=codes, sparse_output=False)
-        encoder = ColumnTransformer(
-            [
-                ("numbers", SimpleImputer(strategy="median", add_indicator=True), [*range(len(varying))]),
-                ("levels", one_hot, [*range(len(varying), len(varying) + len(levels))]),
-            ]
-        )
-        table = Table(varying, {name: dates[name] for name in varying if name in dates}, levels, encoder, {}, classes)
-        if not varying and not levels:
-            return table
-
-        raw = table.read_columns(train).numpy()
-        known, filled = raw[:, : len(varying)], encoder.fit_transform(raw)[:, : len(varying)]
-        quartiles = [np.nanquantile(column, [0.25, 0.5, 0.75]) for column in known.T]
-        low_quartile, median, high_quartile = np.reshape(quartiles, (-1, 3)).T
-        spread = (high_quartile - low_quartile) / 1.349  # of a normal distribution: its standard deviation
-        spread = _nonzero(np.where(spread > 0, spread, np.nanstd(known, axis=0)))
-        squashed = squash((filled - median) / spread)
-        ranges = {"median": median, "spread": spread, "low": filled.min(0), "high": filled.max(0)}
-        ranges |= {"mean": squashed.mean(0), "deviation": _nonzero(squashed.std(0))}
-        return Table(table.numbers, table.dates, levels, encoder, ranges, classes)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns of the raw view."""
-        return (*self.numbers, *self.levels)
+        fitted: list[NumberColumn | CategoryColumn | None] = []
+        for name in numbers:
+            values = as_days(train[name], dates[name]) if name in dates else train[name]
+            fitted.append(NumberColumn.fitted(name, values.to_numpy(np.float64), dates.get(name), squash))
+        fitted += [CategoryColumn.fitted(name, train[name]) for name in categories]
+        return Table(tuple(column for column in fitted if column is not None), classes)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs of networks."""
-        return (
-            *self.numbers,
-            *(f"{name} missing" for name in self.imputed),
-            *(f"{name} = {level}" for name, own in self.levels.items() for level in (*own, OTHER_LEVEL)),
-        )
-
-    @property
-    def imputed(self) -> tuple[str, ...]:
-        """The names of the numbers that are missing in some training rows."""
-        if not self.numbers:
-            return ()
-        return tuple(self.numbers[at] for at in self.encoder.named_transformers_["numbers"].indicator_.features_)
+        return tuple(name for column in self.columns for name in column.names)
 
     def read(self, rows: TableSource) -> Tensor:
-        """Returns the raw view [rows, columns] of a table. Columns that are not features are ignored.
+        """Returns raw rows [rows, columns]: numbers, days, and codes of categories, with NaN where missing.
 
         Args:
             rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
-                `Problem.from_table`.
+                `Problem.from_table`. Columns that are not features are ignored.
 
         Raises:
             InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
         if isinstance(rows, (np.ndarray, Tensor)):
-            names = first_few([repr(name) for name in self.columns])
+            names = first_few([repr(column.name) for column in self.columns])
             raise InvalidInput("rows", f"must be a table with the columns {names}", "an array")
         return self.read_columns(read_columns(rows, "rows", keep_empty=True))
 
     def read_columns(self, columns: pd.DataFrame) -> Tensor:
-        """Returns the raw view [rows, columns] of typed columns."""
+        """Returns raw rows for typed columns; see `read`."""
         place = columns.attrs["place"]
-        absent = [repr(name) for name in self.columns if name not in columns]
+        absent = [repr(column.name) for column in self.columns if column.name not in columns]
         if absent:
             expected = "must have the same columns as the training table"
             raise InvalidInput(place, expected, f"no {', '.join(absent)}")
-        problems = []
-        raw = np.full((len(columns), len(self.columns)), np.nan)
-        for at, name in enumerate(self.columns):
-            column, where = columns[name], f"{place}: column {name!r}"
-            if name in self.levels:
-                codes = {level: code for code, level in enumerate(self.levels[name])}
-                raw[:, at] = [math.nan if is_missing(cell) else codes.get(as_level(cell), math.nan) for cell in column]
-            elif name in self.dates:
-                raw[:, at] = as_days(column, self.dates[name])
-                wrong = column[column.notna() & np.isnan(raw[:, at])]
-                if len(wrong):
-                    found = f"{show_cell(str(wrong.iloc[0]))} and other cells"
-                    problems.append(InvalidInput(where, f"must have dates in the format {self.dates[name]}", found))
-            elif column.dtype == object:
-                cells = typing_errors(column) or f"{show_cell(text_cells(column).iloc[0])} and other texts"
-                problems.append(InvalidInput(where, "must be numeric", cells, MISSING_HINT))
-            else:
-                raw[:, at] = column
-                if np.isinf(raw[:, at]).any():
-                    problems.append(InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows"))
+        problems: list[InvalidInput] = []
+        raw = [collect(problems, column.read, columns[column.name], place) for column in self.columns]
         raise_problems(problems)
-        return torch.from_numpy(raw)
+        return torch.from_numpy(np.stack(raw, axis=1))
 
-    def smooth(self, raw: Tensor) -> Tensor:
-        """Returns the inputs of networks for the raw view of rows."""
-        encoded, numbers, own = self.encoder.transform(raw.numpy()), len(self.numbers), self.ranges
-        squashed = squash((encoded[:, :numbers] - own["median"]) / own["spread"])
-        encoded[:, :numbers] = (squashed - own["mean"]) / own["deviation"]
-        return torch.from_numpy(encoded).float()
-
-    def outside(self, raw: Tensor) -> Tensor:
-        """Returns which numbers [rows, numbers] are far outside the range of the training rows."""
-        low, high = torch.from_numpy(self.ranges["low"]), torch.from_numpy(self.ranges["high"])
-        return _is_far(raw[:, : len(self.numbers)], low, high)
+    def prepare(self, raw: Tensor) -> Tensor:
+        """Returns the inputs of networks for raw rows."""
+        inputs = [column.inputs(own) for column, own in zip(self.columns, raw.numpy().T, strict=True)]
+        return torch.from_numpy(np.concatenate(inputs, axis=1)).float()
 
     def inputs(self, rows: TableSource) -> Tensor:
         """Returns the inputs of networks for a table; see `read`."""
-        return self.smooth(self.read(rows))
+        return self.prepare(self.read(rows))
+
+    def outside(self, rows: TableSource) -> dict[str, NDArray[np.bool_]]:
+        """Returns, for each column of numbers, which rows are far outside the range of the training rows."""
+        raw = self.read(rows).numpy().T
+        columns = zip(self.columns, raw, strict=True)
+        return {column.name: is_far(own, column.low, column.high) for column, own in columns
+                if isinstance(column, NumberColumn)}  # fmt: skip
 
     def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `read_preparation` can read, with arrays and models in the format of skops."""
-        import skops.io
+        """Returns a JSON document that `read_preparation` can read."""
+        classes = {task: list(labels) for task, labels in self.classes.items()}
+        return {"kind": "table", "columns": [asdict(column) for column in self.columns], "classes": classes}
 
-        parts = {"encoder": self.encoder, "ranges": dict(self.ranges)}
-        models = base64.b64encode(skops.io.dumps(parts, compression=ZIP_DEFLATED))
-        return {
-            "kind": "table",
-            "numbers": list(self.numbers),
-            "dates": dict(self.dates),
-            "levels": {name: list(own) for name, own in self.levels.items()},
-            "models": models.decode(),
-            "classes": {task: list(labels) for task, labels in self.classes.items()},
-        }
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers or dates. Missing values are replaced with the median and may be marked by an indicator.
+
+    Networks take numbers on a robust scale, clipped smoothly and then standardized, since a few huge values must not
+    ruin the others.
+
+    Attributes:
+        name: the name of the column.
+        median: the median of the training rows.
+        center: what is subtracted before numbers are clipped.
+        spread: the standard deviation before numbers are clipped, for a normal distribution that has their quartiles.
+        mean: the mean after clipping.
+        deviation: the standard deviation after clipping.
+        low: the smallest number in the training rows.
+        high: the largest number in the training rows.
+        indicator: whether another input marks missing values.
+        squashed: whether numbers are clipped; see `squash_numbers`.
+        dates: the format of dates, or None for numbers; see `as_days`.
+    """
+
+    name: str
+    median: float
+    center: float
+    spread: float
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    indicator: bool
+    squashed: bool = True
+    dates: str | None = None
 
     @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Table:
-        """Restores a table; skops loads only types of scikit-learn and NumPy."""
-        import skops.io
+    def fitted(name: str, values: Array, dates: str | None = None, squash: bool = True) -> NumberColumn | None:
+        """Fits the column to the training rows. Returns None if it is constant in these rows."""
+        known = values[~np.isnan(values)]
+        if len(np.unique(known)) < 2 or not known.std():
+            return None
+        median = float(np.median(known))
+        filled = np.where(np.isnan(values), median, values)
+        center, spread, mean, deviation = float(filled.mean()), float(filled.std()), 0.0, 1.0
+        if squash:
+            low_quartile, high_quartile = np.quantile(known, [0.25, 0.75])
+            center = median
+            spread = float(high_quartile - low_quartile) / NORMAL_QUARTILES or float(known.std())
+            squashed = squash_numbers((filled - center) / spread)
+            mean, deviation = float(squashed.mean()), float(squashed.std()) or 1.0
+        low, high, indicator = float(known.min()), float(known.max()), len(known) < len(values)
+        return NumberColumn(name, median, center, spread, mean, deviation, low, high, indicator, squash, dates)
 
-        try:
-            models = skops.io.loads(base64.b64decode(document["models"], validate=True), trusted=TRUSTED)
-            numbers, dates, levels = (document[name] for name in ("numbers", "dates", "levels"))
-            return Table(tuple(numbers), dates, levels, models["encoder"], models["ranges"], document["classes"])
-        except Exception as error:  # skops does not say which errors damaged files raise
-            raise ValueError(f"table must be a preparation of tagalong, found {error}") from error
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
+
+    def read(self, column: pd.Series, place: str) -> Array:
+        """Returns the numbers of a typed column. Error messages name `place` as its source."""
+        where = f"{place}: column {self.name!r}"
+        if self.dates is not None:
+            days = as_days(column, self.dates)
+            wrong = column[column.notna() & days.isna()]
+            if len(wrong):
+                raise InvalidInput(where, f"must have dates in the format {self.dates}", show_cell(str(wrong.iloc[0])))
+            return np.asarray(days, dtype=np.float64)
+        if column.dtype == object:
+            cells = typing_errors(column) or f"{show_cell(text_cells(column).iloc[0])} and other texts"
+            raise InvalidInput(where, "must be numeric", cells, MISSING_HINT)
+        values = np.asarray(column, dtype=np.float64)
+        if np.isinf(values).any():
+            raise InvalidInput(where, "must be finite", f"inf in {np.isinf(values).sum()} rows")
+        return values
+
+    def inputs(self, raw: Array) -> Array:
+        """Returns the inputs of networks [rows, 1 or 2]."""
+        missing = np.isnan(raw)
+        scaled = (np.where(missing, self.median, raw) - self.center) / self.spread
+        if self.squashed:
+            scaled = squash_numbers(scaled)
+        scaled = (scaled - self.mean) / self.deviation
+        return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
 
-def squash(values: Array) -> Array:
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A one-hot encoded column, with an input for each level, and one for all other and missing values.
+
+    Attributes:
+        name: the name of the column.
+        levels: the most frequent levels in the training rows.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+    @staticmethod
+    def fitted(name: str, train: pd.Series) -> CategoryColumn | None:
+        """Fits the column to the training rows. Returns None if all values are missing."""
+        counts = train.dropna().map(as_level).value_counts()
+        frequent = sorted(counts.index, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
+        return CategoryColumn(name, tuple(sorted(frequent))) if frequent else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER_LEVEL))
+
+    def read(self, column: pd.Series, place: str) -> Array:
+        """Returns the number of each cell's level, with NaN for other and missing values."""
+        codes = {level: float(code) for code, level in enumerate(self.levels)}
+        known = column.map(lambda cell: codes.get(as_level(cell), math.nan), na_action="ignore")
+        return np.asarray(known, dtype=np.float64)
+
+    def inputs(self, raw: Array) -> Array:
+        """Returns the inputs of networks [rows, levels + 1]."""
+        codes = np.where(np.isnan(raw), len(self.levels), raw).astype(int)
+        one_hot: Array = np.eye(len(self.levels) + 1)[codes]
+        return one_hot
+
+
+def squash_numbers(values: Array) -> Array:
     """Clips numbers smoothly: x / √(1 + (x/3)²), which is x for small numbers and at most 3 for large ones.
 
     Example:
-        >>> squash(np.array([0.1, 1.0, 1e200])).round(2).tolist()
+        >>> squash_numbers(np.array([0.1, 1.0, 1e200])).round(2).tolist()
         [0.1, 0.95, 3.0]
     """
-    return values / np.hypot(1, values / SQUASHED)
-
-
-def _nonzero(values: Array) -> Array:
-    return np.where(values > 0, values, 1.0)
+    return values / np.hypot(1, values / 3)

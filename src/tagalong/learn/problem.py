@@ -185,6 +185,7 @@ class Problem:
         seed: int = 0,
         unlabelled: TableSource | None = None,
         clip: bool = True,
+        squash: bool = True,
     ) -> Problem:
         """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
@@ -234,6 +235,7 @@ class Problem:
                 another npy or npz file). Networks that others teach learn from these rows too.
             clip: whether to clip answers of regression tasks to the range of the training labels, widened by a tenth on
                 either side.
+            squash: whether to put numbers on a robust scale and clip them smoothly. Otherwise, they are standardized.
 
         Raises:
             InvalidInput: If the table or any other argument is invalid; the message lists all problems.
@@ -263,6 +265,7 @@ class Problem:
             seed=seed,
             unlabelled=unlabelled,
             clip=clip,
+            squash=squash,
         )
         return Problem(**fields)
 

@@ -28,7 +28,7 @@ from .column_types import (
     typing_errors,
 )
 from .network import Encoder, EncoderName
-from .preparation import Preparation, Table, load_array, read_inputs
+from .preparation import NumberColumn, Preparation, Table, load_array, read_inputs
 from .recipe import Recipe
 from .splitting import PARTS, are_fractions, check_fractions, choose_split, default_fractions
 from .table_networks import default_encoder
@@ -73,6 +73,7 @@ def fields_from_table(
     seed: int,
     unlabelled: TableSource | None,
     clip: bool,
+    squash: bool,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
     # Check the types of all arguments before the table is read, which may take long.
@@ -127,11 +128,11 @@ def fields_from_table(
         names: Sequence[str] = ()
     else:
         classes = encoded_labels(task_targets)
-        table = Table.fitted(columns, chosen.numbers, chosen.dates, chosen.categories, row_split.train, classes)
+        table = Table.fitted(columns, chosen.numbers, chosen.dates, chosen.categories, row_split.train, classes, squash)
         if not table.columns:
             constant = ", ".join(map(repr, [*chosen.numbers, *chosen.categories]))
             raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
-        raw, names = table.read_columns(columns), table.columns
+        raw, names = table.read_columns(columns), [column.name for column in table.columns]
         notes, warnings = [*chosen.notes, *_preparation_notes(columns, chosen, table)], chosen.warnings
     warnings += table_warnings(names, raw, task_targets, row_split, groups)
     return make_fields(
@@ -319,10 +320,12 @@ def _numbers_the_rows(column: pd.Series) -> bool:
 
 def _preparation_notes(columns: pd.DataFrame, chosen: Features, table: Table) -> list[str]:
     """Describes how the columns were processed, for use in reports."""
-    dropped = [name for name in (*chosen.numbers, *chosen.categories) if name not in table.columns]
+    kept = {column.name for column in table.columns}
+    dropped = [name for name in (*chosen.numbers, *chosen.categories) if name not in kept]
+    imputed = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
     for what, listed in (
-        ("missing values imputed with the median, and marked", table.imputed),
+        ("missing values imputed with the median, and marked", imputed),
         ("dropped, since they do not vary in train", dropped),
     ):
         if listed:

@@ -182,11 +182,7 @@ class Best:
         Args:
             rows: see `predict`.
         """
-        if self.table is None:
-            return {}
-        flags = self.table.outside(self.table.read(rows)).numpy()
-        names = getattr(self.table, "numbers", map(str, range(flags.shape[1])))
-        return dict(zip(names, flags.T, strict=True))
+        return {} if self.table is None else self.table.outside(rows)
 
     def _inputs(self, rows: Any) -> Tensor:
         inputs: Tensor = _as_inputs(rows, self.example) if self.table is None else self.table.inputs(rows)

@@ -1,4 +1,4 @@
-"""Loads the networks exported to this folder. Requires only torch; rows of a table also require scikit-learn and skops.
+"""Loads the networks exported to this folder. Requires only torch.
 
 from load import load
 networks = load()
@@ -8,14 +8,12 @@ networks.predict(inputs)  # {task: probabilities, or values in the original unit
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -47,7 +45,7 @@ class ExportedNetworks:
         table = self.about["table"]
         if table is None:
             return torch.as_tensor(rows)
-        return _scaled(table, rows) if table["kind"] == "scaling" else _encoded(table, rows)
+        return _scaled(table, rows) if table["kind"] == "scaling" else _encoded(table["columns"], rows)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -83,32 +81,34 @@ def _scaled(scaling: dict[str, Any], rows: Any) -> Tensor:
     return ((torch.as_tensor(rows).double() - mean) / deviation).to(dtype)
 
 
-def _encoded(table: dict[str, Any], rows: Any) -> Tensor:
-    import skops.io
-
+def _encoded(columns: list[dict[str, Any]], rows: Any) -> Tensor:
     if hasattr(rows, "to_dict"):  # a DataFrame
         rows = rows.to_dict("records")
-    raw = np.full((len(rows), len(table["numbers"]) + len(table["levels"])), np.nan)
-    for at, name in enumerate([*table["numbers"], *table["levels"]]):
-        codes = {level: code for code, level in enumerate(table["levels"].get(name, []))}
-        for number, row in enumerate(rows):
-            text = _cell_text(row[name])
-            if text is None:
-                continue
-            if name in table["levels"]:
-                raw[number, at] = codes.get(_to_level(text), math.nan)
-            elif name in table["dates"]:
-                raw[number, at] = _to_days(text, table["dates"][name])
-            else:
-                raw[number, at] = _to_number(text)
+    encoders = [_encoded_category if "levels" in column else _encoded_number for column in columns]
+    inputs = [
+        [value for column, encode in zip(columns, encoders, strict=True) for value in encode(column, row)]
+        for row in rows
+    ]
+    return torch.tensor(inputs, dtype=torch.float64).float()
 
-    # The models contain only types of scikit-learn and NumPy; loading them runs no other code.
-    models = skops.io.loads(base64.b64decode(table["models"]), trusted=["numpy.dtype"])
-    inputs, ranges, numbers = models["encoder"].transform(raw), models["ranges"], len(table["numbers"])
-    scaled = (inputs[:, :numbers] - ranges["median"]) / ranges["spread"]
-    squashed = scaled / np.hypot(1, scaled / 3)
-    inputs[:, :numbers] = (squashed - ranges["mean"]) / ranges["deviation"]
-    return torch.from_numpy(inputs).float()
+
+def _encoded_number(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
+    text = _cell_text(row[column["name"]])
+    value = column["median"]
+    if text is not None:
+        value = _to_days(text, column["dates"]) if column["dates"] else _to_number(text)
+    scaled = (value - column["center"]) / column["spread"]
+    if column["squashed"]:
+        scaled /= math.hypot(1, scaled / 3)
+    scaled = (scaled - column["mean"]) / column["deviation"]
+    return [scaled, float(text is None)] if column["indicator"] else [scaled]
+
+
+def _encoded_category(column: dict[str, Any], row: dict[str, Any]) -> list[float]:
+    """Returns one input per level, and one for all other and missing values."""
+    text = _cell_text(row[column["name"]])
+    chosen = [text is not None and _to_level(text) == level for level in column["levels"]]
+    return [*map(float, chosen), float(not any(chosen))]
 
 
 def _to_days(text: str, dates: str) -> float:
