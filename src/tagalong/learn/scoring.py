@@ -106,7 +106,7 @@ def clip_outputs(outputs: Tensor, scale: tuple[float, ...] | None) -> Tensor:
         return outputs
     mean, deviation, low, high = scale
     clipped = outputs.clamp((low - mean) / deviation, (high - mean) / deviation)
-    return torch.where(outputs.isfinite(), clipped, outputs)  # a network that diverged is not to look usable
+    return torch.where(outputs.isfinite(), clipped, outputs)  # so that networks that diverged have no finite loss
 
 
 def _make_scores(
