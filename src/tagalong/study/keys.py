@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from enum import Enum
@@ -21,7 +22,8 @@ from tagalong.learn import Job, Problem, build_network, describe_rule
 
 JSON_TYPES = (type(None), bool, int, float, str)
 CONSTANT_TYPES = (bytes, complex, range, Enum, np.generic, torch.dtype, torch.device)  # which their repr describes
-SHOWN_GLOBALS = (bool, int, float, str, *CONSTANT_TYPES, FunctionType, type)
+SHOWN_GLOBALS = (bool, int, float, str, *CONSTANT_TYPES, FunctionType, CodeType)
+LIBRARIES = {"torch", *sys.stdlib_module_names}
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # common to all modules
 Seen = dict[int, Any]  # objects by id, in the order in which they were described first
 
@@ -110,7 +112,7 @@ def describe(value: Any, seen: Seen | None = None) -> Any:
     """Describes a value as JSON by everything that it computes with, and never by its memory address.
 
     - A class or function of torch, tagalong or Python is described by its name, any other by its code and the
-      module-level constants, functions and classes that it uses.
+      module-level constants and functions that it uses.
     - A layer is described by its class, its settings, its layers and its weights.
     - Any other object is described by its class and by what pickle would save.
 
@@ -149,14 +151,17 @@ def describe(value: Any, seen: Seen | None = None) -> Any:
         layers = [[name, _describe_layer(layer, seen)] for name, layer in value.named_modules()]
         return [layers, _describe_tensors(value)]
     try:
-        return [describe(part, seen) for part in (type(value), *value.__reduce_ex__(2)[1:3])]
-    except TypeError:  # which cannot be pickled, e.g. a lock
+        reduced = value.__reduce_ex__(2)
+    except Exception:  # which cannot be pickled, e.g. a lock
         return type(value).__qualname__
+    if isinstance(reduced, str):
+        return reduced
+    return [describe(part, seen) for part in (type(value), *reduced[1:3])]
 
 
 def _is_library(module: str) -> bool:
     """Whether code of this module belongs to tagalong, torch or Python, and is described by its name."""
-    return is_own_module(module) or module.partition(".")[0] in ("torch", "builtins")
+    return is_own_module(module) or module.partition(".")[0] in LIBRARIES
 
 
 def _describe_array(value: np.ndarray[Any, Any] | Tensor) -> list[Any]:
@@ -190,8 +195,14 @@ def _describe_function(function: FunctionType, seen: Seen) -> Any:
     is_named = "<" not in function.__qualname__ and not hasattr(function, "__wrapped__")
     if is_named and _is_library(function.__globals__.get("__name__", "")):
         return function.__qualname__
-    used = {name: function.__globals__.get(name) for name in sorted(_used_names(function.__code__))}
-    shown = {name: value for name, value in used.items() if isinstance(value, SHOWN_GLOBALS)}
+    shown = {}
+    for name in sorted(_used_names(function.__code__)):
+        value = function.__globals__.get(name)
+        if isinstance(value, FunctionType) and value.__globals__ is not function.__globals__:
+            # Of another module, whose own functions are not followed.
+            value = value.__qualname__ if _is_library(value.__module__ or "") else value.__code__
+        if isinstance(value, SHOWN_GLOBALS):
+            shown[name] = value
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     parts = [function.__code__, function.__defaults__, function.__kwdefaults__, cells, shown]
     return [function.__qualname__, *describe(parts, seen)]
