@@ -161,8 +161,8 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
         study.best()
     results, rows = study.run(["stl", "random"], budgets=[2], seeds=2), problem.test.inputs[:5]
     with pytest.raises(ValueError, match="`problem` is needed"):
-        results.best()
-    recommended, saved = study.best(), results.best(problem=problem)
+        study.results().best()
+    recommended, saved = study.best(), results.best()
     assert recommended.groups == saved.groups
     assert recommended.seed == saved.seed == results.verdict().networks_seed
     np.testing.assert_equal(recommended.predict(rows), saved.predict(rows))

@@ -212,7 +212,7 @@ def test_saved_and_exported_averages_give_the_reported_losses(
 def test_the_spread_is_the_standard_deviation_over_networks(results: Results, folder: Path) -> None:
     problem, best = make_problem(), best_of(folder, 2)
     singles = [
-        Best((group,), (network,), best.tasks, best.seed, best.table, best.example, (layers,))
+        Best((group,), (network,), best.tasks, best.seed, best.table, best.example, (layers,), (1.0,))
         for group, network, layers in zip(best.groups, best.networks, best.layers, strict=True)
     ]
     members = [single.predict(problem.test.inputs) for single in singles]

@@ -69,11 +69,6 @@ class ServedTask:
         """How the outputs of several networks are averaged, or None if it is unknown."""
         return self.average or AVERAGES_BY_KIND.get(self.kind)
 
-    def to_document(self) -> dict[str, Any]:
-        """Converts the description to a JSON document."""
-        document = asdict(self)
-        return document if self.average else {name: value for name, value in document.items() if name != "average"}
-
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
         """Converts a head's outputs to probabilities (of label 1 or of every class) or to the original units."""
         return to_prediction(asdict(self), outputs).cpu().numpy()
@@ -365,9 +360,8 @@ def _as_inputs(rows: Any, example: Tensor) -> Tensor:
 def _to_document(best: Best) -> dict[str, Any]:
     return {
         "seed": best.seed,
-        "tasks": [task.to_document() for task in best.tasks],
+        "tasks": [asdict(task) for task in best.tasks],
         "groups": [group.to_document(cost=False) for group in best.groups],
-        "outputs": [list(network.tasks) for network in best.networks],
         "table": None if best.table is None else best.table.to_document(),
     }
 

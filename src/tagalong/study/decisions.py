@@ -72,7 +72,9 @@ def compare(
     if lost or lost_fresh:
         about["diverged_seeds"] = lost + lost_fresh
     info = ProblemInfo.of(runner.problem)
-    return Results(records, problem=info, noise=noise, settings=about, out=out, learning=learning)
+    results = Results(records, problem=info, noise=noise, settings=about, out=out, learning=learning)
+    results.trained_on = runner.problem
+    return results
 
 
 def _constant_p_values(runner: Runner, records: Sequence[Record]) -> dict[str, float]:
@@ -382,17 +384,12 @@ def explain_decisions(decisions: Decisions) -> dict[str, Any]:
 def effort_notes(decisions: Decisions) -> list[str]:
     """Returns a sentence about the training runs that `best-of` and `auto` spend on their decisions."""
     about = {name: decision.about for name, (_, decision) in decisions.items()}
-    if not about.get("best-of"):
-        return []
-    copies, trainings = about["best-of"]["copies"], about["best-of"]["trainings"]
-    searched = about.get("auto", {}).get("effort")
-    who = f"best-of spends {pluralize(trainings, 'training')}"
-    if searched is not None:
-        same = int(searched) == trainings
-        who = "auto and best-of each spend " if same else f"auto spends {format_effort(searched)} and best-of "
-        who += pluralize(trainings, "training")
-    choice = " or ".join(map(str, sorted(set(copies)))) + (" copy" if max(copies) == 1 else " copies")
-    return [f"{who} on deciding; best-of chooses from {choice} of one network for each seed."]
+    spent = {}
+    if about.get("best-of"):
+        spent["best-of"] = pluralize(about["best-of"]["trainings"], "training")
+    if about.get("best-of") and "effort" in about.get("auto", {}):
+        spent["auto"] = f"{format_effort(about['auto']['effort'])} trainings"
+    return [f"Spent on deciding: {', '.join(f'{name} {effort}' for name, effort in spent.items())}."] if spent else []
 
 
 def write_decisions(out: Path, decisions: Decisions) -> None:

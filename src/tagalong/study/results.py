@@ -75,6 +75,7 @@ class Results:
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
         self.learning = learning or Learning()
+        self.trained_on: Problem | None = None  # which `best` needs if layers are your own
 
     def table(self) -> list[MethodSummary]:
         """Summarizes each method and budget, averaged over seeds.
@@ -169,7 +170,8 @@ class Results:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.
 
         Args:
-            problem: the problem of the study, which is needed only for encoders and heads of your own.
+            problem: the problem of the study, which is needed only for encoders and heads of your own, and if these
+                results were loaded from a file.
 
         Raises:
             InvalidInput: If the results were not written to a folder.
@@ -178,7 +180,7 @@ class Results:
 
         if self.out is None:
             raise InvalidInput("", "no networks were saved with these results", hint="pass `out` to the study")
-        return Best.load(self.out, problem=problem)
+        return Best.load(self.out, problem=problem or self.trained_on)
 
     def records_of(self, label: Label) -> list[Record]:
         """Returns the records of a method and budget, sorted by seed."""

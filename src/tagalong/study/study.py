@@ -132,7 +132,7 @@ class Study:
                 networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort, methods, passes)
-        request = self._checked_request(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
+        request = self._check(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
         with open_runner(
             self.problem,
             self.out,
@@ -163,9 +163,8 @@ class Study:
             budgets: see `run`.
             **more: the other arguments of `run`.
         """
-        given = more.pop("options", None), more.pop("effort", None), methods, more.pop("passes", None)
-        options = with_effort(*given)
-        self._checked_request(methods, budgets, options=options, **more)
+        options = with_effort(more.pop("options", None), more.pop("effort", None), methods, more.pop("passes", None))
+        self._check(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
         """Reads the results of `run` from the study's folder.
@@ -206,7 +205,7 @@ class Study:
         ):
             return keep_best(results, runner, label)
 
-    def _checked_request(self, *arguments: Any, **keywords: Any) -> StudyRequest:
+    def _check(self, *arguments: Any, **keywords: Any) -> StudyRequest:
         """Returns the request after validating its arguments and checking that it can be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
         check_folder(self.out, self.problem.fingerprint)
