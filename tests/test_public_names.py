@@ -17,7 +17,7 @@ NAMES = {
         estimator_names make_estimator register_estimator
     """,
     "tagalong.group": """
-        Candidate Group GroupEvidence Grouping GroupingsByBudget group_evidence read_costs read_table score_grouping
+        Candidate Group GroupEvidence Grouping GroupingsByBudget group_evidence score_grouping
         select_groups
     """,
     "tagalong.learn": """

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from tagalong.affinity import Affinity
+from tagalong.cli.score_files import read_costs
+from tagalong.cli.score_files import read_table as read_scores
 from tagalong.errors import InvalidInput, is_installed
-from tagalong.group import read_costs
-from tagalong.group import read_table as read_scores
 from tagalong.learn import Problem, Task, read_columns
 from tagalong.study import verdict_from_csv
 from tagalong.tabular import TableError, read_table

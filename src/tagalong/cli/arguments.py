@@ -266,7 +266,7 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if not Path(text).exists():
         expected = "must be a number, 'half-single', ENCODER+HEAD (e.g. 10+0.5), or a file that lists group costs"
         raise InvalidInput("cost", expected, repr(text))
-    from tagalong.group import read_costs
+    from .score_files import read_costs
 
     return read_costs(text, tasks)
 

@@ -22,7 +22,9 @@ from .messages import InterruptRequest, name_arguments, print_error
 from .terminal import print_line, print_table, print_text, screen, spinner
 
 if TYPE_CHECKING:
-    from tagalong.group import Grouping, GroupingsByBudget, ScoreTable
+    from tagalong.group import Grouping, GroupingsByBudget
+
+    from .score_files import ScoreTable
 
 MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown by --json
 
@@ -74,7 +76,9 @@ def group(
         `tagalong group affinity.csv --budget 3`: at most three networks
         `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
     """
-    from tagalong.group import GroupingsByBudget, read_table, score_grouping  # imports scipy, which is slow
+    from tagalong.group import GroupingsByBudget, score_grouping  # imports scipy, which is slow
+
+    from .score_files import read_table
 
     # Reject conflicting options before reading any file.
     if budget is not None and budgets is not None:

@@ -115,7 +115,7 @@ def plan(
 
 
 def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
-    from tagalong.group import read_table
+    from .score_files import read_table
 
     check_exists(file, "an affinity: saved by tagalong, or a square table")
     table = read_table(file, axis)

@@ -6,9 +6,6 @@ from .grouping import Grouping as Grouping
 from .grouping import GroupingsByBudget as GroupingsByBudget
 from .grouping import Stability as Stability
 from .grouping import Taught as Taught
-from .score_files import ScoreTable as ScoreTable
-from .score_files import read_costs as read_costs
-from .score_files import read_table as read_table
 from .scores import Candidate as Candidate
 from .select import score_grouping as score_grouping
 from .select import select_groups as select_groups

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tagalong import tabular
 from tagalong.affinity import Affinity, square_matrix
 from tagalong.errors import InvalidInput, is_positive, pluralize, raise_problems
+from tagalong.group import Candidate
 from tagalong.tabular import TableError, parse_numbers, read_text
-
-from .scores import Candidate
 
 if TYPE_CHECKING:
     import pandas as pd

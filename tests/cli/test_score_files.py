@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, read_costs, read_table, select_groups
+from tagalong.cli.score_files import read_costs, read_table
+from tagalong.group import Candidate, select_groups
 from tagalong.tabular import TableError
 
 NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=6)
