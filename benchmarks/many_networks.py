@@ -3,6 +3,7 @@
 python benchmarks/many_networks.py                                # every subset of a synthetic problem's tasks
 python benchmarks/many_networks.py --what auto                    # a study of nhanes, in plain-loop trainings
 python benchmarks/many_networks.py --what subsets --data DIR      # every subset of qm9's tasks with eight seeds
+python benchmarks/many_networks.py --what tabm                    # a TabM network, as a multiple of an MLP
 """
 
 import argparse
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import torch
 
@@ -22,9 +23,16 @@ from tagalong.study import Study
 from timing_problems import load, synthetic
 from truth_problems import shrink
 
-BUDGETS, SEEDS, SUBSET_SEEDS = (2, 3), 3, 8
+BUDGETS, SEEDS, SUBSET_SEEDS, TABM_REPETITIONS = (2, 3), 3, 8, 3
 FORMATS = {"seconds": ".1f", "ms per network": ".1f", "all networks, s": ".1f", "× faster": ".1f"}
-FORMATS |= {"peak memory, MB": ".0f", "one plain training, s": ".3f", "plain trainings": ".1f", "networks": ","}
+FORMATS |= {
+    "ms per step": ".2f",
+    "× an MLP": ".1f",
+    "peak memory, MB": ".0f",
+    "one plain training, s": ".3f",
+    "plain trainings": ".1f",
+    "networks": ",",
+}
 
 
 def main() -> None:
@@ -112,6 +120,25 @@ def time_auto(options: argparse.Namespace) -> list[Row]:
     return [{"what": what, "networks": settings["spent"]["networks"], "rounds": rounds, **row}]
 
 
+def time_tabm(options: argparse.Namespace) -> list[Row]:
+    """Times the default networks of a synthetic table in turn, for the same number of epochs."""
+    flat = synthetic(options.rows, options.tasks, MLP(30), Recipe())
+    inputs, targets = flat.train.batch(torch.arange(options.rows))
+    problem = Problem.from_arrays(inputs, targets, flat.tasks)
+    jobs = [Job(problem.names, epochs=options.epochs or 5, network=network) for network in (None, "tabm")]
+    times: dict[Job, list[float]] = {job: [] for job in jobs}
+    for _ in range(TABM_REPETITIONS):
+        for job, seconds in times.items():
+            clock = Clock(options.device)
+            trained = clock.time(partial(train, problem, job, device=options.device))
+            seconds.append(clock.seconds / trained.steps)
+    factor = median(slow / fast for fast, slow in zip(*times.values(), strict=True))
+    return [
+        {"network": job.network or "mlp", "ms per step": 1000 * median(seconds), "× an MLP": own_factor}
+        for (job, seconds), own_factor in zip(times.items(), (1.0, factor), strict=True)
+    ]
+
+
 def count_plain_trainings(problem: Problem, device: torch.device, work: Callable[[], object]) -> Row:
     """Times work by the wall clock between trainings of the plain loop, so that a slow phase affects both.
 
@@ -135,7 +162,7 @@ def count_plain_trainings(problem: Problem, device: torch.device, work: Callable
     return {"seconds": clock.seconds, "one plain training, s": mean(plain), "plain trainings": ratio}
 
 
-MEASURES = {"together": time_together, "subsets": time_subsets, "auto": time_auto}
+MEASURES = {"together": time_together, "subsets": time_subsets, "auto": time_auto, "tabm": time_tabm}
 
 if __name__ == "__main__":
     main()
