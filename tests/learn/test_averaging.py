@@ -7,9 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from tagalong.errors import InvalidInput
 from tagalong.learn import MLP, Average, Network, Problem, Split, Task, average_answers, average_outputs, build_network
 from tagalong.learn.scoring import average_scores_on, scores_on
 
@@ -136,12 +135,3 @@ def test_errors_of_averages_are_in_the_units_of_the_data_and_modes_are_restored(
     plain, averaged = (score(problem, one, problem.test) for score, one in
                        ((scores_on, members[0]), (average_scores_on, members[:1])))  # fmt: skip
     assert [(one.loss, one.error) for one in plain.values()] == [(one.loss, one.error) for one in averaged.values()]
-
-
-def test_only_tasks_with_their_own_loss_need_to_name_an_average() -> None:
-    loss = nn.L1Loss(reduction="none")
-    assert [task.averaging for task in TASKS] == ["outputs", "sigmoid", "softmax"]
-    assert Task("own", "regression", loss=loss).averaging is None
-    assert Task("own", "custom", loss=loss, average="outputs").averaging == "outputs"
-    with pytest.raises(InvalidInput, match="`average`"):
-        Task("own", average="median")

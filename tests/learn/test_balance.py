@@ -1,7 +1,6 @@
 """Balancing rules against direct implementations of their papers, and in training."""
 
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -270,13 +269,6 @@ def test_objects_that_cannot_be_rules_are_refused(name: str, rule: Any) -> None:
 def test_invalid_rules_raise_an_error(rule: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         check_rule(rule, 2)
-
-
-def test_the_error_without_torchjd_has_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchjd.aggregation", None)
-    with pytest.raises(ImportError, match="pip install"):
-        check_rule("pcgrad")
-    check_rule("gradnorm")
 
 
 def test_a_training_whose_rule_cannot_be_saved_starts_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learn_small import TASKS, small_problem
 
-from tagalong.learn import Job, Recipe, train, why_not_batched
+from tagalong.learn import Job, Recipe, train
 from tagalong.learn.recipe import LossWindows
 
 RECIPE = Recipe("sgd", lr=1.0, batch_size=4, epochs=9, patience=None, schedule="windows", window=64)
@@ -72,7 +72,3 @@ def test_training_lowers_the_rate_and_stops_at_the_lowest() -> None:
 def test_invalid_settings_raise_an_error(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         replace(RECIPE, **changes)
-
-
-def test_networks_with_separate_learning_rates_are_not_batched() -> None:
-    assert why_not_batched(small_problem(RECIPE)) is not None

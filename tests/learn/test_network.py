@@ -1,6 +1,5 @@
 """Networks with the same seed share initial weights and masks; any encoder can be used."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,18 +29,6 @@ def test_building_changes_neither_global_random_numbers_nor_statistics() -> None
     assert all(part.training for part in network.modules())
 
 
-def masks(network: Network, step: int) -> torch.Tensor:
-    return network.at_step(step)(torch.ones(8, 4, dtype=torch.float64))["ill"]
-
-
-def test_masks_depend_only_on_the_step_and_the_part() -> None:
-    problem = small_problem(make=encoder(dropout=0.5))
-    alone, beside = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
-    assert torch.equal(masks(alone, 3), masks(beside, 3))
-    assert torch.equal(masks(alone, 3), masks(alone, 3))
-    assert not torch.equal(masks(alone, 3), masks(alone, 4))
-
-
 def test_evaluation_draws_no_random_numbers() -> None:
     network = build_network(small_problem(make=encoder(dropout=0.5)), TASKS, 0).at_step(3)
     before = torch.get_rng_state()
@@ -57,15 +44,6 @@ def test_frozen_parts_keep_their_mode() -> None:
     with evaluation_mode(network):
         assert not any(part.training for part in network.modules())
     assert [part.training for part in network.modules()] == [True, False, True]
-
-
-def test_heads_have_separate_masks() -> None:
-    def head(task: object, features: int) -> nn.Module:
-        return nn.Sequential(nn.Dropout(0.5), nn.Linear(features, 1))
-
-    problem = replace(small_problem(), head=head)
-    alone, with_others = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
-    assert torch.equal(masks(alone, 3), masks(with_others, 3))
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ def test_a_job_that_cannot_run_is_refused(job: Job, words: str) -> None:
     problem = small_problem(Recipe(amp="fp16"))
     with pytest.raises(ValueError, match=words):
         train(problem, job)
+    with pytest.raises(ValueError, match=words):  # before any training
+        train_many(problem, [job])
 
 
 # Without early stopping ----------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def capacities(problem: Problem, times: Sequence[float] = (2, 3, 4)) -> list[Cap
     sizes: list[Capacity] = []
     for by in ("channels", "parameters"):
         for multiple in times:
-            width = float(multiple) if by == "channels" else width_for(problem, problem.names, base * multiple)
+            width = float(multiple) if by == "channels" else width_of_size(problem, problem.names, multiple)
             parameters = count_parameters(problem, problem.names, width)
             sizes.append(Capacity(by, multiple, width, parameters, parameters / base))
     return sizes
@@ -88,31 +88,8 @@ def relative_step_cost(problem: Problem, network: str | None) -> float:
     return costs[0] / costs[1]
 
 
-def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> float:
-    """Finds the width at which the network is closest to a given number of parameters, by bisection.
-
-    Raises:
-        InvalidInput: If the encoder does not grow with its width.
-    """
-    names = tuple(tasks)
-    low, high = 0.0, 1.0
-    while count_parameters(problem, names, high) < parameters:
-        low, high = high, 2 * high
-        if high > 1024:
-            too_few = f"fewer than {parameters:g} parameters at width {low:g}"
-            raise InvalidInput("encoder", "must grow with `width`", too_few)
-    best, distance = high, abs(count_parameters(problem, names, high) - parameters)
-    while high - low > 1e-4 * high and distance > TOLERANCE * parameters:
-        middle = round((low + high) / 2, 6)
-        found = count_parameters(problem, names, middle)
-        if abs(found - parameters) < distance:
-            best, distance = middle, abs(found - parameters)
-        low, high = (middle, high) if found < parameters else (low, middle)
-    return best
-
-
 def width_of_size(problem: Problem, tasks: Iterable[str], times: float, width: float = 1.0) -> float:
-    """Returns the width at which a network has a multiple of the parameters that it has at another width.
+    """Finds the width at which a network has a multiple of the parameters that a network of all tasks has.
 
     Widths are remembered for each problem, since many networks are built to find them.
 
@@ -120,13 +97,30 @@ def width_of_size(problem: Problem, tasks: Iterable[str], times: float, width: f
         problem: a problem whose encoder is a callable with a `width` argument.
         tasks: the tasks of the network.
         times: the multiple.
-        width: the width of the network with the parameters that are multiplied.
+        width: the width of the network of all tasks.
 
     Raises:
         InvalidInput: If the encoder does not grow with its width.
     """
     names = tuple(tasks)
-    known, key = _widths.setdefault(problem, {}), (frozenset(names), float(times), float(width))
-    if key not in known:
-        known[key] = width_for(problem, names, times * count_parameters(problem, problem.names, width))
-    return known[key]
+    widths, key = _widths.setdefault(problem, {}), (frozenset(names), float(times), float(width))
+    if key in widths:
+        return widths[key]
+    parameters = times * count_parameters(problem, problem.names, width)
+    low, high = 0.0, 1.0
+    while count_parameters(problem, names, high) < parameters:
+        low, high = high, 2 * high
+        if high > 1024:
+            too_few = f"fewer than {parameters:g} parameters at width {low:g}"
+            raise InvalidInput("encoder", "must grow with `width`", too_few)
+
+    # Bisection; the width that comes closest is kept.
+    best, distance = high, abs(count_parameters(problem, names, high) - parameters)
+    while high - low > 1e-4 * high and distance > TOLERANCE * parameters:
+        middle = round((low + high) / 2, 6)
+        count = count_parameters(problem, names, middle)
+        if abs(count - parameters) < distance:
+            best, distance = middle, abs(count - parameters)
+        low, high = (middle, high) if count < parameters else (low, middle)
+    widths[key] = best
+    return best

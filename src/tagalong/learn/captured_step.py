@@ -95,6 +95,7 @@ class CapturedStep:
             self._end_capture_of_generators(generators)
         else:
             self._recordings[rows.shape] = graph, static
+            logger.info("replaying steps on batches of shape %s as a CUDA graph", tuple(rows.shape))
 
     def _end_capture_of_generators(self, generators: Sequence[torch.Generator]) -> None:
         """Captures an empty step. A failed capture leaves generators in a state in which they would draw nonsense."""

@@ -25,17 +25,13 @@ def derive_seed(seed: int, *purpose: object) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def row_order(seed: int, epoch: int, rows: int) -> Tensor:
-    """Returns the order in which an epoch visits the rows."""
-    return torch.randperm(rows, generator=torch.Generator().manual_seed(derive_seed(seed, "rows", epoch)))
-
-
 def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
-    """Returns the rows used in each step of an epoch.
+    """Returns the rows used in each step of an epoch, in random order.
 
     A single leftover row is added to the last batch, since BatchNorm needs at least two rows.
     """
-    parts = list(row_order(seed, epoch, rows).split(size))
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(derive_seed(seed, "rows", epoch)))
+    parts = list(order.split(size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts
