@@ -91,6 +91,8 @@ class Task:
             raise self._problem("average", "is required for soft targets of a loss of its own", None)
         if not (is_nonnegative(self.weight) and self.weight):
             raise self._problem("weight", "must be a positive number", self.weight)
+        if self.constant_loss is not None and not (is_nonnegative(self.constant_loss) and self.constant_loss):
+            raise self._problem("constant_loss", "must be a positive number", self.constant_loss)
         if self.outputs is not None and not is_positive_integer(self.outputs):
             raise self._problem("outputs", "must be a positive integer", self.outputs)
         if self.kind == "binary" and self.loss is None and self.outputs not in (None, 1):
