@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from study_small import small_problem
 
 from full_disk import FULL, fill_database, fill_disk
 from kill_at import records_without_times
-from tagalong.study import Best, Results, Study
+from tagalong.study import Best, Results, StoreError, Study, store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAST_FILES = {"networks": "networks.json", "results.json": "results.json", "report.html": "report.html"}
@@ -53,3 +54,18 @@ def test_the_error_names_a_store_without_space_and_finished_networks_are_kept(
     assert caught.value.filename == str(tmp_path / "full" / "run.sqlite")
     again, clean = run(study(tmp_path / "full")), run(study(tmp_path / "clean"))
     assert records_without_times(again) == records_without_times(clean)
+
+
+def test_a_read_only_folder_still_answers_and_says_what_it_cannot_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = study(tmp_path)
+    results, connect = run(one), sqlite3.connect
+
+    def connect_read_only(path: Path, **options: float) -> sqlite3.Connection:
+        return connect(f"file:{path}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(store.sqlite3, "connect", connect_read_only)
+    assert one.best().groups == results.verdict().groups
+    with pytest.raises(StoreError, match=r"run\.sqlite.*readonly"):
+        one.run(methods=["optimal"], budgets=[2], seeds=2)
