@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +14,6 @@ from tagalong.errors import (
     InvalidInput,
     as_names,
     collect,
-    is_integer,
     pluralize,
     raise_problems,
     task_name_problems,
@@ -52,7 +51,7 @@ def fields_from_arrays(
     unlabelled: Any,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
-    problems = setting_problems(name, seed, split, encoder, notes)
+    problems = setting_problems(split, encoder)
     tasks = collect(problems, as_names, tasks)
     raise_problems(problems)
 
@@ -111,21 +110,15 @@ def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     return weights
 
 
-def setting_problems(name: Any, seed: Any, split: Any, encoder: Any, notes: Any = ()) -> list[InvalidInput]:
+def setting_problems(split: Any, encoder: Any) -> list[InvalidInput]:
     """Lists settings of the wrong type; they are checked before the data, which may take long to read."""
     problems = []
-    if name is not None and not isinstance(name, str):
-        problems.append(InvalidInput("name", "must be a string", repr(name)))
-    if not is_integer(seed):
-        problems.append(InvalidInput("seed", "must be an integer", repr(seed)))
     if isinstance(split, (str, bytes)) or not isinstance(split, Sequence | np.ndarray):
         expected = "must be three fractions or three arrays of row numbers (train, validation, test)"
         problems.append(InvalidInput("split", expected, repr(split)))
     if isinstance(encoder, str) and encoder not in ENCODER_NAMES:
         expected = f"must be {' or '.join(map(repr, ENCODER_NAMES))}, a module, or a function that creates one"
         problems.append(InvalidInput("encoder", expected, repr(encoder)))
-    if isinstance(notes, str) or not isinstance(notes, Iterable):
-        problems.append(InvalidInput("notes", "must be a list of texts", repr(notes)))
     return problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, collect, did_you_mean, first_few, raise_problems, task_name_problems
+from tagalong.errors import (
+    InvalidInput,
+    as_tuple,
+    collect,
+    did_you_mean,
+    first_few,
+    raise_problems,
+    task_name_problems,
+)
 from tagalong.tabular import TableSource
 
 from .arrays import check_encoder, fitted_scaling, is_custom, make_fields, setting_problems
@@ -76,22 +84,18 @@ def fields_from_table(
     squash: bool,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_table`."""
-    # Check the types of all arguments before the table is read, which may take long.
-    problems = setting_problems(name, seed, (1, 1, 1) if split is None else split, encoder)
+    # Check the types of arguments before the table is read, which may take long.
+    problems = setting_problems((1, 1, 1) if split is None else split, encoder)
     lists = {"targets": targets, "features": features or (), "ignore": ignore, "categorical": categorical}
-    tuples = {argument: collect(problems, _as_names, given, argument) for argument, given in lists.items()}
-    for argument, mapping, example in (("kinds", kinds, "regression"), ("errors", errors, "mae")):
-        if mapping is not None and not isinstance(mapping, Mapping):
-            expected = f"must map names of targets to {argument}"
-            problems.append(InvalidInput(argument, expected, repr(mapping), f"write {{'age': {example!r}}}"))
-    singles = {"split_column": split_column, "group_column": group_column}
-    for argument, column in singles.items():
-        if column is not None and not isinstance(column, str):
-            problems.append(InvalidInput(argument, "must be the name of a column", repr(column)))
+    tuples = {
+        argument: collect(problems, as_tuple, names, argument, "names", "['age']") for argument, names in lists.items()
+    }
     raise_problems(problems)
 
     columns = read_columns(data, "data")
-    uses = tuples | {argument: () if column is None else (column,) for argument, column in singles.items()}
+    uses = dict(tuples)
+    uses["split_column"] = () if split_column is None else (split_column,)
+    uses["group_column"] = () if group_column is None else (group_column,)
     uses["targets"] = task_names(tuples["targets"])
     problems = task_name_problems(uses["targets"], "targets") + _role_problems(columns, uses)
     label_problems: list[InvalidInput] = []
@@ -148,18 +152,6 @@ def fields_from_table(
     )
 
 
-def _as_names(names: Any, argument: str) -> tuple[Any, ...]:
-    expected = "must be a list of names"
-    if isinstance(names, str):
-        raise InvalidInput(argument, expected, f"the string {names!r}", f"write [{names!r}]")
-    if isinstance(names, bytes) or not isinstance(names, Iterable):
-        raise InvalidInput(argument, expected, repr(names))
-    listed = tuple(names)
-    if not all(isinstance(name, Hashable) for name in listed):
-        raise InvalidInput(argument, expected, repr(list(listed)))
-    return listed
-
-
 def _role_problems(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]]) -> list[InvalidInput]:
     """Lists names that are not columns, and columns with two roles: a feature that is a target would leak the label."""
     problems = []
@@ -195,15 +187,12 @@ def _read_labels(
             continue
         target = collect(problems, read_target, task, columns[name], kinds.get(name))
         if target is not None and name in errors:
-            target = collect(problems, _with_error_measure, target, errors[name])
+            target = collect(problems, _with_error, target, errors[name])
         targets.append(target)
     return targets
 
 
-def _with_error_measure(target: Target, error: Any) -> Target:
-    if not isinstance(error, str) and not callable(error):
-        expected = "must be the name of an error measure or a function"
-        raise InvalidInput(f"`errors`: {target.task.name!r}", expected, repr(error))
+def _with_error(target: Target, error: str) -> Target:
     return replace(target, task=replace(target.task, error=error))
 
 
