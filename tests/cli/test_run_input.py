@@ -47,7 +47,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no targets": (dict, ["--targets", ","], "--targets"),
     "constant": (with_column("ill", [1] * ROWS), [], "'ill'"),
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill'"),
-    "new class": (parts, ["--targets", "age,kind", "--split-column", "part"], "'w' in test"),
+    "new class": (parts, ["--targets", "age,kind", "--split-column", "part"], "'w'"),
     "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x'"),
     "one row": (first(1), [], "table.csv"),
     "no row": (first(0), [], "table.csv"),

@@ -252,7 +252,7 @@ def test_a_part_without_labels_and_a_class_missing_in_train_are_refused(data) ->
     labels[:, 2] = np.arange(200) % 3
     labels[180, 2] = 9
     split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
-    assert_refused({"inputs": inputs, "targets": labels, "split": split}, "'b'", "class 9 in test")
+    assert_refused({"inputs": inputs, "targets": labels, "split": split}, "'b' in test", "class 9")
 
 
 @pytest.mark.parametrize(

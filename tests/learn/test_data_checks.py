@@ -52,14 +52,14 @@ def test_valid_data_raises_no_error() -> None:
     [
         ({"test": split(0)}, "`test`"),
         ({"train": with_nan(split(60))}, "`train`: inputs"),
-        ({"train": split(60, age=missing)}, "`train`: labels of 'age'"),
-        ({"val": split(20, kind=missing)}, "`val`: labels of 'kind'"),
-        ({"train": split(60, age=torch.ones_like)}, "`train`: labels of 'age'"),
-        ({"val": split(20, ill=lambda labels: labels + 1)}, "'ill' must be integers from 0 to 1, found 2"),
+        ({"train": split(60, age=missing)}, "labels of 'age' in train"),
+        ({"val": split(20, kind=missing)}, "labels of 'kind' in val"),
+        ({"train": split(60, age=torch.ones_like)}, "labels of 'age' in train"),
+        ({"val": split(20, ill=lambda labels: labels + 1)}, "'ill' in val must be integers from 0 to 1, found 2"),
         ({"test": split(30, kind=lambda labels: labels / 2)}, "found 0.5"),
-        ({"train": split(60, kind=lambda labels: labels.clamp(max=1))}, "'kind' must not be of class 2"),
+        ({"train": split(60, kind=lambda labels: labels.clamp(max=1))}, "must not be of class 2"),
         ({"test": split(30, age=lambda labels: labels * 1e20)}, "'age'"),
-        ({"val": split(20, ill=lambda labels: labels / 0)}, "10 rows"),
+        ({"val": split(20, ill=lambda labels: labels / 0)}, "'ill'"),
         ({"val": split(20, ill=lambda labels: labels.long())}, "'ill' must have a floating-point dtype"),
     ],
 )
@@ -81,5 +81,5 @@ def test_a_study_reports_all_problems_before_any_training(tmp_path: Path) -> Non
     wrong = problem(val=split(20, age=missing), test=with_nan(split(30)))
     with pytest.raises(ValueError, match="several problems") as refused:
         Study(wrong, tmp_path / "run").run(["mtl", "tga"])
-    assert all(said in str(refused.value) for said in ("`val`: labels of 'age'", "`test`: inputs", "found 'tga'"))
+    assert all(said in str(refused.value) for said in ("labels of 'age' in val", "`test`: inputs", "found 'tga'"))
     assert not (tmp_path / "run").exists()

@@ -129,9 +129,7 @@ Run = Annotated[
     ),
 ]
 TargetsOption = _text_option(TABLE, "--targets", "A,B,…", "The columns to predict; required for a table.")
-FeaturesOption = _text_option(
-    TABLE, "--features", "A,B,…", "The input columns; all but IDs and free text by default."
-)
+FeaturesOption = _text_option(TABLE, "--features", "A,B,…", "The input columns; all but IDs and free text by default.")
 IgnoreOption = _text_option(TABLE, "--ignore", "A,B,…", "Columns to leave out of the input, such as IDs and names.")
 CategoricalOption = _text_option(
     TABLE, "--categorical", "A,B,…", "Columns that contain categories, e.g. numbers; text with few values is found."

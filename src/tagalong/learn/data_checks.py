@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .problem import Problem
 from .rows import MAX_CHUNK_ROWS, Split, require_in_memory
-from .splitting import PARTS
-from .task import Task
+from .splitting import PARTS, label_problems
 
 MAX_LABEL_MAGNITUDE = 1e18  # the square of a much larger number overflows in float32
 MIN_SHARED_ROWS = 50
@@ -39,47 +37,22 @@ def check_data(problem: Problem) -> None:
             if wrong:
                 found = f"NaN or inf in {pluralize(wrong, 'row')}"
                 problems.append(InvalidInput(f"`{part}`: inputs", "must be finite", found))
-    if all(isinstance(split, Split) for split in problem.splits.values()):
-        for task in problem.tasks:
-            problems += _label_problems(problem, task)
-    raise_problems(problems)
-
-
-def _label_problems(problem: Problem, task: Task) -> list[InvalidInput]:
-    problems, distinct = [], {}
-    for part, split in problem.splits.items():
-        labels, where = require_in_memory(split, "this").targets[task.name], f"`{part}`: labels of {task.name!r}"
-        if not labels.is_floating_point():
+    is_readable = all(isinstance(split, Split) and len(split) for split in problem.splits.values())
+    for task in problem.tasks if is_readable else ():
+        targets = {part: require_in_memory(split, "this").targets[task.name] for part, split in problem.splits.items()}
+        dtypes = {str(labels.dtype).removeprefix("torch.") for labels in targets.values()}
+        largest = max(float(labels.double().abs().nan_to_num().max()) for labels in targets.values())
+        where = f"labels of {task.name!r}"
+        if not all(labels.is_floating_point() for labels in targets.values()):
             expected = "must have a floating-point dtype (NaN for missing labels)"
-            return [InvalidInput(where, expected, str(labels.dtype).removeprefix("torch."))]
-        too_large = labels.abs() > MAX_LABEL_MAGNITUDE
-        if too_large.any() and task.kind != "custom" and task.loss is None:
+            problems.append(InvalidInput(where, expected, ", ".join(sorted(dtypes))))
+        elif largest > MAX_LABEL_MAGNITUDE and task.kind != "custom" and task.loss is None:
             expected = f"must be at most {MAX_LABEL_MAGNITUDE:g} in magnitude (after any standardization)"
-            found = f"{pluralize(int(too_large.reshape(len(labels), -1).any(1).sum()), 'row')} with larger values"
             hint = "if they mark missing labels, use NaN instead"
-            problems.append(InvalidInput(where, expected, found, hint))
-        distinct[part] = labels[labels.isfinite()].unique()
-        if len(split) and not len(distinct[part]):
-            problems.append(InvalidInput(where, "must not all be missing", hint="drop this task"))
-    if problems or task.kind == "custom" or not len(distinct["train"]):
-        return problems
-
-    where = f"`train`: labels of {task.name!r}"
-    if len(distinct["train"]) == 1:
-        return [InvalidInput(where, "must have at least two distinct values", f"only {float(distinct['train'][0]):g}")]
-    if task.kind == "regression" or task.loss is not None:
-        return []
-    classes = torch.arange(task.classes or 2).to(distinct["train"])
-    for part, labels in distinct.items():
-        where = f"`{part}`: labels of {task.name!r}"
-        invalid, unseen = labels[~torch.isin(labels, classes)], labels[~torch.isin(labels, distinct["train"])]
-        if len(invalid):
-            expected = f"must be integers from 0 to {len(classes) - 1}"
-            problems.append(InvalidInput(where, expected, f"{float(invalid[0]):g}"))
-        elif len(unseen):
-            expected = f"must not be of class {float(unseen[0]):g}, which does not occur in train"
-            problems.append(InvalidInput(where, expected, hint="remove the rows with this class"))
-    return problems
+            problems.append(InvalidInput(where, expected, f"{largest:g}", hint))
+        else:
+            problems += label_problems(task, {part: labels.cpu().numpy() for part, labels in targets.items()})
+    raise_problems(problems)
 
 
 @dataclass(frozen=True, eq=False)

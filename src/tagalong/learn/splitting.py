@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .randomness import derive_seed
 from .targets import Target
+from .task import Task
 
 PARTS = ("train", "val", "test")
 MIN_ROWS = 10
@@ -62,7 +63,11 @@ def choose_split(
                 fewest, row_split = missed, drawn
             if not missed:
                 break
-    raise_problems(_label_problems(targets, row_split))
+    problems = []
+    for target in targets:
+        labels = {part: target.values[part_rows] for part, part_rows in zip(PARTS, row_split, strict=True)}
+        problems += label_problems(target.task, labels, target.label)
+    raise_problems(problems)
     return row_split
 
 
@@ -177,29 +182,38 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     return RowSplit(*numbers)
 
 
-def _label_problems(targets: Sequence[Target], row_split: RowSplit) -> list[InvalidInput]:
-    """Finds tasks with no labels in a split, a single value in the training rows, or a class missing from them."""
+def label_problems(
+    task: Task, labels: Mapping[str, NDArray[np.floating[Any]]], original: Callable[[float], Any] = int
+) -> list[InvalidInput]:
+    """Finds parts without labels, a single value in the training rows, and classes that are wrong or missing there.
+
+    Args:
+        task: the task.
+        labels: the labels of each part, with NaN for missing ones.
+        original: returns the original label of a class.
+    """
+    distinct = {part: np.unique(values[np.isfinite(values)]) for part, values in labels.items()}
+    empty = [part for part, values in distinct.items() if not len(values)]
+    if empty:
+        where = f"labels of {task.name!r} in {', '.join(empty)}"
+        return [InvalidInput(where, "must not all be missing", hint="drop this task")]
+    if task.kind == "custom":
+        return []
+    if len(distinct["train"]) == 1 or not np.std(distinct["train"]):
+        found = f"only {original(distinct['train'][0])}"
+        return [InvalidInput(f"labels of {task.name!r} in train", "must have at least two distinct values", found)]
+    if task.kind == "regression" or task.loss is not None:
+        return []
     problems = []
-    for target in targets:
-        where = f"`split`: {target.task.name!r}"
-        labels = dict(zip(PARTS, _distinct_labels(target, row_split), strict=True))
-        empty = [part for part in PARTS if not len(labels[part])]
-        problems += [InvalidInput(where, f"must have labels in {part}", "none") for part in empty]
-        if target.task.kind == "custom" or "train" in empty:
-            continue
-        if len(labels["train"]) == 1 or (target.task.kind == "regression" and not target.scale(row_split.train)[1]):
-            problems.append(InvalidInput(where, "must have at least two distinct labels in train", "one"))
-        if target.task.kind == "regression":
-            continue
-        for part in ("val", "test"):
-            for code in np.setdiff1d(labels[part], labels["train"]):
-                expected = f"has class {target.label(code)!r} in {part}, which does not occur in train"
-                hint = "remove the rows with this class, or merge it with another class"
-                problems.append(InvalidInput(where, expected, hint=hint))
+    for part, values in distinct.items():
+        where = f"labels of {task.name!r} in {part}"
+        invalid = values[~np.isin(values, np.arange(task.classes or 2))]
+        unseen = np.setdiff1d(values, distinct["train"])
+        if len(invalid):
+            expected = f"must be integers from 0 to {(task.classes or 2) - 1}"
+            problems.append(InvalidInput(where, expected, f"{invalid[0]:g}"))
+        elif len(unseen):
+            expected = f"must not be of class {original(unseen[0])!r}, which does not occur in train"
+            hint = "remove the rows with this class, or merge it with another class"
+            problems.append(InvalidInput(where, expected, hint=hint))
     return problems
-
-
-def _distinct_labels(target: Target, row_split: RowSplit) -> Iterator[NDArray[np.float64]]:
-    for rows in row_split:
-        labels = np.unique(target.values[rows])
-        yield labels[~np.isnan(labels)]

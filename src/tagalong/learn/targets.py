@@ -50,7 +50,9 @@ class Target:
         return (*scale, low - MARGIN * (high - low), high + MARGIN * (high - low))
 
     def label(self, code: float) -> Label:
-        """Returns the original label of a class."""
+        """Returns the original label of a class, or the number of another task."""
+        if self.task.kind in ("regression", "custom"):
+            return code
         return int(code) if self.classes is None else self.classes[int(code)]
 
 
