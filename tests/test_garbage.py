@@ -86,6 +86,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for page in folder.rglob("report.html"):  # most of all bytes
             page.unlink()
         external = ExternalStudy(TASKS, "external")
+        external.plan()
         external.tell(TASKS, 0, val=dict.fromkeys(TASKS, 1.0), test=dict.fromkeys(TASKS, 1.0))
         logs = draw.normal(size=(2, 7, 3))
         TruthTable(TASKS, logs, logs, logs[:, None], (0.5,), np.ones((2, 7)), {}, {}).save("truth.npz")

@@ -25,7 +25,7 @@ def _inputs(tagalong: Terminal) -> None:
 
 @pytest.mark.parametrize(
     ("file", "arguments"),
-    [("own/affinity.json", ("plan", "affinity.json", "--budgets", "2", "--out", "own")), ("out/settings.json", RUN)],
+    [("own/settings.json", ("plan", "affinity.json", "--budgets", "2", "--out", "own")), ("out/settings.json", RUN)],
 )
 def test_the_error_names_the_file(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, file: str, arguments: tuple[str, ...]

@@ -71,7 +71,6 @@ DOCUMENTS: dict[str, tuple[Callable[[Path], object], Sequence[str | int], Any]] 
     "affinity.json": (read_run, ("mean", 0, 1), "x"),
     "networks/networks.json": (predict, ("tasks", 0, "kind"), "ordinal"),
     "external/settings.json": (read_external, ("trained_elsewhere", "seeds", 0), None),
-    "external/affinity.json": (read_external, ("tasks", 0), 7),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -111,7 +110,7 @@ def plan(
     names_of_files = ", ".join(map(str, files))
     with name_arguments(scores=names_of_files, affinity=names_of_files, targets="--targets-file"):
         study.plan(affinities, budgets=sizes, methods=names, seeds=3 if seeds is None else seeds, runs=runs)
-    _show_next_round(study, study.write_table(), json=json, quiet=quiet)
+    _show_next_round(study, json=json, quiet=quiet)
 
 
 def _read_affinity(file: Path, axis: Literal["source", "target"]) -> Affinity:
@@ -144,6 +143,7 @@ def verdict(
     Example:
         `tagalong verdict runs/own/plan.csv`: compare the networks, and write a report
     """
+    from tagalong.report import write_report
     from tagalong.study import ExternalStudy, Results, compare_networks, has_plan, read_networks
 
     check_folder(out)
@@ -151,54 +151,50 @@ def verdict(
     folder = out or (file if file.is_dir() else file.parent)
     is_run = file.is_dir() or (file.suffix.lower() == ".json" and not file.read_bytes().lstrip().startswith(b"["))
     given = {"budgets": budgets, "targets_file": targets_file, "kinds": kinds, "logits": logits or None}
-    if has_plan(folder) or is_run:
-        for name in (name for name, value in given.items() if value is not None):
-            raise InvalidInput(name, "can only be used with a table that has no plan", str(file), f"omit `{name}`")
+    for name in (name for name, value in given.items() if value is not None and (has_plan(folder) or is_run)):
+        raise InvalidInput(name, "can only be used with a table that has no plan", str(file), f"omit `{name}`")
+
     if has_plan(folder):
         study = ExternalStudy.load(folder)
         if not is_run:
             study.tell_file(file)
-        table, results = study.write_table(), study.results_so_far()
-        if results is not None and not json:
-            show_table(results, quiet)
-        _show_next_round(study, table, json=json, quiet=quiet, results=results)
+        _show_next_round(study, json=json, quiet=quiet, results=study.results_so_far())
         return
     if is_run:
         with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        own, networks = read_networks(
-            file,
-            targets_file=targets_file,
-            kinds=None if kinds is None else parse_pairs(kinds, "kinds"),
-            logits=logits,
-        )
-        sizes = None if budgets is None else parse_budgets(budgets, len(own.tasks))
-        results = compare_networks(own, networks, sizes, file.stem)
-    page = None if out is None else _save_report(results, out, file)
+        pairs = None if kinds is None else parse_pairs(kinds, "kinds")
+        study, networks = read_networks(file, targets_file=targets_file, kinds=pairs, logits=logits)
+        sizes = None if budgets is None else parse_budgets(budgets, len(study.tasks))
+        results = compare_networks(study, networks, sizes, file.stem)
+    if out is not None:
+        if (out / "run.sqlite").exists():
+            raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
+        results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
+        results.save(out / "results.json")
+        write_report(out)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
     show_table(results, quiet)
-    if page is not None and not quiet:
-        console = screen()
-        console.print()
-        print_line(console, f"report: {page}")
+    if out is not None and not quiet:
+        print_line(screen(), f"report: {out / 'report.html'}")
 
 
-def _show_next_round(
-    study: ExternalStudy, table: Path | None, *, json: bool, quiet: bool, results: Results | None = None
-) -> None:
-    """Says which networks to train next or, if the verdict is provisional in the end, which ones would settle it."""
-    following = study.next_round()
+def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: Results | None = None) -> None:
+    """Shows the results so far, and which networks to train next or, in the end, which would settle the verdict."""
+    table, following = study.write_table(), study.next_round()
     settling = [] if table is not None or results is None else study.settling()
     if json:
-        document: Mapping[str, Any] = {} if results is None else results.to_document()
-        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in following.networks]
-        rounds = {"round": following.round, "rounds": following.rounds, "file": None if table is None else str(table)}
-        extra = [{"tasks": list(tasks), "seed": seed} for tasks, seed in settling]
-        print(dumps({**document, **rounds, "networks": networks, "settling": extra}, indent=1, allow_nan=False))
+        document: dict[str, Any] = {} if results is None else results.to_document()
+        document |= {"round": following.round, "rounds": following.rounds, "file": table and str(table)}
+        for name, networks in (("networks", following.networks), ("settling", settling)):
+            document[name] = [{"tasks": list(tasks), "seed": seed} for tasks, seed in networks]
+        print(dumps(document, indent=1, allow_nan=False))
         return
+    if results is not None:
+        show_table(results, quiet)
     if quiet:
         if table is not None:
             print_text(str(table))
@@ -214,14 +210,3 @@ def _show_next_round(
         print_line(console, f"To settle it, train {pluralize(len(names), 'more network')}: {first_few(names)}.")
     if results is not None and study.out is not None:
         print_line(console, f"report: {study.out / 'report.html'}")
-
-
-def _save_report(results: Results, out: Path, file: Path) -> Path:
-    """Writes `results.json` and `report.html`; returns the path of the report."""
-    from tagalong.report import write_report
-
-    if (out / "run.sqlite").exists():
-        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
-    results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
-    results.save(out / "results.json")
-    return write_report(out)

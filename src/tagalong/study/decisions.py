@@ -52,12 +52,32 @@ def compare(
     # The networks for all tasks come first, since every cost is relative to theirs.
     seeds = runner.converged_seeds(request.seeds)
     lost = [seed for seed in request.seeds if seed not in seeds]
-    decisions = decide_all(runner, replace(request, seeds=seeds))
+    request = replace(request, seeds=seeds)
+    return conclude(runner, request, decide_all(runner, request), settings, out, lost)
+
+
+def conclude(
+    runner: Runner,
+    request: StudyRequest,
+    decisions: Decisions,
+    settings: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    lost: Sequence[int] = (),
+) -> Results:
+    """Trains the chosen networks and compares them.
+
+    Args:
+        runner: see `compare`.
+        request: what was compared. The network for all tasks converged with all of its seeds.
+        decisions: the decisions of the methods.
+        settings: see `compare`.
+        out: see `compare`.
+        lost: the seeds that cannot be used, because the network for all tasks diverged.
+    """
     if out is not None:
         write_decisions(out, decisions)
-    records = train_choices(runner, decisions, seeds)
-
-    learning = Learning(_constant_p_values(runner, records))
+    records = train_choices(runner, decisions, request.seeds)
+    learning = compare_with_constants(runner, records)
     fresh, lost_fresh = confirm_candidate(
         runner, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
     )
@@ -70,28 +90,28 @@ def compare(
     notes = {"notes": [*request.notes, *effort_notes(decisions)], "spent": asdict(runner.store.spent())}
     about = {**(settings or {}), **explain_decisions(decisions), **notes}
     if lost or lost_fresh:
-        about["diverged_seeds"] = lost + lost_fresh
+        about["diverged_seeds"] = [*lost, *lost_fresh]
     info = ProblemInfo.of(runner.problem)
     results = Results(records, problem=info, noise=noise, settings=about, out=out, learning=learning)
     results.trained_on = runner.problem
     return results
 
 
-def _constant_p_values(runner: Runner, records: Sequence[Record]) -> dict[str, float]:
+def compare_with_constants(runner: Runner, records: Sequence[Record]) -> Learning:
     """Compares the networks that may be recommended with constants, on the validation rows.
 
     The constants are the best ones for these very rows. A network that merely predicts a better constant than the mean
     of the training labels has not learned anything from its inputs.
     """
     if not len(runner.problem.val):  # only the losses of networks are known
-        return {}
+        return Learning()
     constants = constant_scores(runner.problem, "val", fit_on="val")
     rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
     groupings = []
     for compared in comparable_records(records):
         losses = [runner.row_losses(record, "val") for record in compared]
         groupings.append([by_task for by_task in losses if by_task is not None])
-    return constant_p_values(groupings, rows, runner.problem.val.groups)
+    return Learning(constant_p_values(groupings, rows, runner.problem.val.groups))
 
 
 def _count_late_networks(runner: Runner, records: Sequence[Record]) -> dict[Label, LateNetworks]:

@@ -13,47 +13,37 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
-from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
+from tagalong.files import checksum
 from tagalong.learn import Job, Task, Trained, halve_rows, score_outputs
 from tagalong.score import Score
 
-from .decisions import write_decisions
 from .documents import Count, SettingsFile
 from .external_files import read_results, write_plan
-from .external_rounds import compare, is_too_long, next_round, settling_networks
-from .external_runner import ExternalRunner
+from .external_rounds import ExternalRunner, compare_trained, is_too_long, next_round, settling_networks
 from .external_targets import DIVERGED_HINT, PARTS, by_name, labels_of, make_problem, read_array, read_outputs
 from .keys import Keys
 from .methods import Method
 from .planning import Affinities, Network, PlanRequest, TrainingPlan, check_plan
+from .records import Cost
 from .results import Results
 from .run_folder import write_run_report
 from .store import Store
 from .study_request import Options, check_request, with_effort
 
+TASK_FIELDS = ("name", "kind", "classes", "error", "class_weights")  # that can be written to a file
 MAX_LOSS = 1e150  # so that sums of losses and their squares are finite
 Losses = Mapping[str, float | Sequence[float]]
 
 
-class TaskEntry(BaseModel):
-    """A task in the plan of an external study."""
-
-    name: str
-    kind: Literal["binary", "multiclass", "regression", "custom"]
-    classes: int | None
-    error: str | None
-    class_weights: list[float] | None
-
-
 class Plan(BaseModel):
-    """The plan of an external study; affinities are in files of their own."""
+    """The plan of an external study; labels and affinities are in the store."""
 
-    tasks: list[TaskEntry]
+    tasks: list[dict[str, Any]]
     with_targets: bool
     logits: bool
     methods: list[str]
@@ -121,7 +111,7 @@ class ExternalStudy:
     @staticmethod
     def load(out: str | os.PathLike[str]) -> ExternalStudy:
         """Returns the study in a folder."""
-        return ExternalStudy([task.name for task in _read_plan(Path(out)).tasks], out)
+        return ExternalStudy([task["name"] for task in _read_plan(Path(out)).tasks], out)
 
     def plan(
         self,
@@ -155,8 +145,7 @@ class ExternalStudy:
             The networks that can be trained now, and how many rounds are expected.
         """
         options = with_effort(options, effort)
-        averages = self._with_targets
-        request = check_plan(self.tasks, affinity, budgets, methods, seeds, options, runs=runs, averages=averages)
+        request = check_plan(self.tasks, affinity, budgets, methods, seeds, options, runs, self._with_targets)
         with Store() as empty:  # a plan does not depend on the results so far
             runner = ExternalRunner(self._problem, empty, request.affinities)
             request = replace(request, screening=is_too_long(runner, request))
@@ -261,14 +250,14 @@ class ExternalStudy:
             best_epoch=0 if scores else -1,
             halves=halve_rows({task: score.rows for task, score in scores.get("val", {}).items()}),
         )
-        if self._request is None:
-            self.plan()
         with self._open(self._request) as runner:
-            rows_of_others = runner.test_rows(job)
-            for score in trained.test.values():
-                if score.rows is not None and rows_of_others not in (None, len(score.rows)):
-                    expected = f"must have the same number of test rows for every network, {rows_of_others}"
-                    raise InvalidInput("rows", expected, str(len(score.rows)))
+            others = [key for key in runner.store.known_keys() if key != runner.keys.of(job)][:1]
+            rows_of_others = [losses for key in others for losses in (runner.store.losses(key) or {}).values()]
+            own_rows = [score.rows for score in trained.test.values() if score.rows is not None]
+            lengths = {len(losses) for losses in (*rows_of_others, *own_rows)}
+            if len(lengths) > 1:
+                found = " and ".join(map(str, sorted(lengths)))
+                raise InvalidInput("rows", "must have the same number of test rows for every network", found)
             runner.tell(trained, outputs)
 
     def tell_file(self, path: str | os.PathLike[str]) -> None:
@@ -302,12 +291,12 @@ class ExternalStudy:
         Raises:
             ValueError: If the results of some networks are missing.
         """
-        waiting = [] if self._request is None else self.pending()
+        waiting = self.pending()
         results = None if waiting else self.results_so_far()
         if results is None:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             expected = f"results are missing for {len(names)} networks: {first_few(names)}"
-            raise InvalidInput("", expected if waiting else "there are no results yet", hint="call ask() and tell()")
+            raise InvalidInput("", expected, hint="train these networks and add their results")
         return results
 
     def results_so_far(self) -> Results | None:
@@ -316,14 +305,13 @@ class ExternalStudy:
         If the study has a folder, the results, the groups and a report are written to it.
         """
         if self._request is None:
-            return None
+            self.plan()
+        assert self._request is not None
         with self._open(self._request) as runner:
-            compared = compare(runner, self._request)
-        if compared is None:
+            results = compare_trained(runner, self._request, self.out)
+        if results is None:
             return None
-        results, decisions = compared
         if self.out is not None:
-            write_decisions(self.out, decisions)
             results.save(self.out / "results.json")
             write_run_report(self.out)
         return results
@@ -338,13 +326,10 @@ class ExternalStudy:
     # The plan in the folder
 
     def _save_plan(self, out: Path, runner: ExternalRunner, request: PlanRequest) -> None:
-        study, names = request.study, list(request.affinities)
-        files = {name: "affinity.json" if name == names[0] else f"affinity-{name}.json" for name in names}
+        study = request.study
+        keys = {name: f"affinity {checksum(one.mean.tobytes())}" for name, one in request.affinities.items()}
         plan = Plan(
-            tasks=[
-                TaskEntry(**{name: getattr(task, name) for name in TaskEntry.model_fields})
-                for task in self._problem.tasks
-            ],
+            tasks=[{field: getattr(task, field) for field in TASK_FIELDS} for task in self._problem.tasks],
             with_targets=self._with_targets,
             logits=self._logits,
             methods=[method.name for method in study.methods],
@@ -353,10 +338,10 @@ class ExternalStudy:
             options={name: dict(given) for name, given in request.options.items()},
             runs=request.runs,
             screening=request.screening,
-            affinities=files,
+            affinities=keys,
         )
-        for name, file in files.items():
-            request.affinities[name].save(out / file)
+        for name, key in keys.items():
+            runner.store.add_affinity(key, request.affinities[name], Cost(), Cost())
         if self._with_targets:
             labels = {part: labels_of(self._problem, part) for part in PARTS}
             runner.store.add_computed(
@@ -368,19 +353,20 @@ class ExternalStudy:
     def _continue(self, out: Path) -> None:
         """Reads the plan in the folder."""
         plan = _read_plan(out)
-        names = tuple(task.name for task in plan.tasks)
+        names = tuple(task["name"] for task in plan.tasks)
         if names != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(names)}", "use a new folder")
         if self._with_targets and PlanFile.read(out / "settings.json").problem.fingerprint != self._problem.fingerprint:
             expected = "must be those of the study in this folder"
             raise InvalidInput("targets", expected, f"others in {out}", "use a new folder")
+        with self._open(None) as runner:
+            stored = {method: runner.store.affinity(key) for method, key in plan.affinities.items()}
+            targets = runner.store.computed("targets")
         if plan.with_targets and not self._with_targets:
-            with self._open(None) as runner:
-                targets = runner.store.computed("targets")
-            self._problem = make_problem([Task(**task.model_dump()) for task in plan.tasks], targets)
+            self._problem = make_problem([Task(**task) for task in plan.tasks], targets)
             self._with_targets, self._logits, self._keys = True, plan.logits, None
-        affinities = {method: Affinity.load(out / file) for method, file in plan.affinities.items()}
+        affinities = {method: entry[0] for method, entry in stored.items() if entry is not None}
         study = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
         self._request = PlanRequest(study, affinities, plan.options, plan.runs, plan.screening)
 

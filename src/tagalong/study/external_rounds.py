@@ -2,35 +2,88 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from tagalong.errors import InvalidInput
-from tagalong.learn import Job, constant_scores
+from torch import Tensor
 
-from .candidates import comparable_records
-from .decisions import Decisions, confirm_candidate, decide_all, explain_decisions, train_choices
-from .executors import Pending
-from .external_runner import ExternalRunner
-from .external_targets import PARTS
-from .learning import Learning, constant_p_values
-from .methods import Choice, Decision, Method
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
+from tagalong.learn import Job, Problem, Trained
+
+from .decisions import (
+    Decisions,
+    check_averages,
+    compare_with_constants,
+    conclude,
+    confirm_candidate,
+    decide_all,
+    train_choices,
+)
+from .executors import Elsewhere, Pending
+from .methods import Decision, Method
 from .planning import SCREENING_SHARE, Comparison, Network, PlanRequest, TrainingPlan, order_networks
-from .records import ProblemInfo, Record
+from .records import Cost, Record
 from .results import Results
-from .uncertainty import comparison_noise
+from .runner import Runner, plain_steps
+from .store import Store
 from .verdict import MIN_SEEDS
 
-Deciding = dict[str, tuple[Job, ...]]  # the missing networks that each method needs to decide
+
+class ExternalRunner(Runner):
+    """Gives methods the results and affinities that somebody else's script has measured.
+
+    Args:
+        problem: the tasks and labels, without inputs.
+        store: the store of the results.
+        affinities: the measured affinities by the method that uses them ("tag", "cs" or "auto").
+    """
+
+    def __init__(self, problem: Problem, store: Store, affinities: Mapping[str, Affinity]) -> None:
+        super().__init__(problem, store, Elsewhere())
+        self._affinities = affinities
+
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
+        """Returns the affinity provided by the user.
+
+        Each seed incurs the cost of one training run and an equal share of the measuring cost.
+        """
+        affinity = (self._affinities.get(method) or self._affinities["cs"]).only(self.tasks)
+        overhead = affinity.settings.get("overhead") or 0.0
+        costs = {}
+        for seed in seeds:
+            job = self.job(self.tasks, seed)
+            costs[seed] = Cost(1)  # groups can be decided before the cost of the affinity is known
+            if not self.missing([job]):
+                network = self.networks([job], diverged=True)[job]
+                steps = plain_steps(affinity, network.steps, len(seeds)) if network.steps else 0
+                costs[seed] = Cost(1, steps, network.seconds * (1 + overhead))
+        return affinity, costs
+
+    def tell(self, trained: Trained, answers: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Stores a network, and its answers on the rows of "val" and "test" if they are known.
+
+        An earlier result of the network is replaced.
+        """
+        key = self.keys.of(trained.job)
+        self.store.remove(key)
+        self.store.add({key: (self.keys.definition(trained.job), trained)})
+        for part, outputs in answers.items():
+            self.store.add_answers(key, part, outputs)
+
+    def trained(self) -> dict[Job, Trained]:
+        """Returns all networks whose results are known."""
+        return {trained.job: trained for trained in self.store.results(self.store.known_keys()).values()}
 
 
 def is_too_long(runner: ExternalRunner, request: PlanRequest) -> bool:
     """Returns whether all methods, budgets and seeds may need more networks than may be trained."""
-    decisions, deciding = _decide(runner, request, request.study.seeds)
-    networks = order_networks(_comparisons(runner, decisions, deciding, request.study.seeds), trained=())
-    return request.runs is not None and (bool(deciding) or len(networks) > request.runs)
+    comparisons, deciding = _comparisons(runner, *_decide(runner, request, request.study.seeds), request.study.seeds)
+    return request.runs is not None and (deciding or len(order_networks(comparisons, trained=())) > request.runs)
 
 
 def next_round(runner: ExternalRunner, request: PlanRequest) -> TrainingPlan:
@@ -38,201 +91,173 @@ def next_round(runner: ExternalRunner, request: PlanRequest) -> TrainingPlan:
 
     Rounds are stored, so that the plan stays the same while their results arrive.
     """
-    trained = set(runner.store.known_keys())
     seeds = _usable_seeds(runner, request)
     number, current = 0, None
     while (later := runner.store.computed(f"round {number + 1}")) is not None:
         number, current = number + 1, later
+    trained = set(runner.store.known_keys())
     waiting: tuple[Network, ...] = ()
     if current is not None and (current["plan"], current["seeds"]) == (request.digest, list(seeds)):
         listed = [(tuple(tasks), seed) for tasks, seed in current["networks"]]
         waiting = tuple(network for network in listed if runner.keys.of(Job(*network)) not in trained)
-    if not waiting:
-        decisions, deciding = _decide(runner, request, seeds)
-        share = SCREENING_SHARE if request.screening else 1.0
-        comparisons = _comparisons(runner, decisions, deciding, seeds)
-        jobs = order_networks(comparisons, runner.trained(), request.limit, share)
-        confirms = request.screening
-        if not jobs and request.screening:
-            jobs, confirms = _fresh_networks(runner, request, decisions, seeds, request.limit - len(trained)), False
-        if jobs:
-            more = int(bool(deciding)) + int(confirms)
-            networks = [[job.tasks, job.seed] for job in jobs]
-            document = {"plan": request.digest, "seeds": seeds, "networks": networks, "more": more}
-            runner.store.add_computed(f"round {number + 1}", document)
-            return next_round(runner, request)  # another process may have started this round before
-    rounds = number + (current["more"] if current is not None and waiting else 0)
     methods = tuple(method.name for method in request.study.methods)
-    return TrainingPlan(waiting, number, rounds, len(trained), methods)
+    if current is not None and waiting:
+        return TrainingPlan(waiting, number, number + current["more"], len(trained), methods)
+
+    decisions, missing = _decide(runner, request, seeds)
+    comparisons, deciding = _comparisons(runner, decisions, missing, seeds)
+    share = SCREENING_SHARE if request.screening else 1.0
+    jobs = order_networks(comparisons, runner.trained(), request.limit, share)
+    confirms = request.screening
+    if not jobs and request.screening:
+        jobs, confirms = _judging_networks(runner, request, decisions, seeds), False
+    if not jobs:
+        return TrainingPlan((), number, number, len(trained), methods)
+    networks = [[job.tasks, job.seed] for job in jobs]
+    more = int(deciding) + int(confirms)
+    document = {"plan": request.digest, "seeds": seeds, "networks": networks, "more": more}
+    runner.store.add_computed(f"round {number + 1}", document)
+    return next_round(runner, request)  # another process may have started this round before
 
 
-def compare(runner: ExternalRunner, request: PlanRequest) -> tuple[Results, Decisions] | None:
-    """Returns the results of all comparisons whose networks are trained, and the decisions behind them.
+def compare_trained(runner: ExternalRunner, request: PlanRequest, out: Path | None = None) -> Results | None:
+    """Returns the results of all comparisons whose networks are trained.
 
     Returns None if no network for all tasks is trained, with which everything is compared.
+
+    Args:
+        runner: the runner that knows the networks.
+        request: what to compare.
+        out: the folder to which the decisions are written, or None.
 
     Raises:
         InvalidInput: If the network for all tasks diverged with every seed.
     """
     trained = runner.trained()
-    seeds = _usable_seeds(runner, request)
-    seeds = tuple(seed for seed in seeds if runner.job(runner.tasks, seed) in trained)
+    together = {seed: trained.get(runner.job(runner.tasks, seed)) for seed in _usable_seeds(runner, request)}
+    seeds = [seed for seed, network in together.items() if network is not None]
     if not seeds:
         return None
-    if trained[runner.job(runner.tasks, seeds[0])].diverged:
+    if any(network is not None and network.diverged for network in together.values()):
         expected = "the network for all tasks diverged with every seed, and everything is compared with it"
         raise InvalidInput("", expected, hint="try a lower learning rate")
     # Seeds are dropped until a way of using several networks is complete.
-    while True:
-        decisions = _complete_decisions(runner, request, seeds, trained)
-        if len(decisions) > 1 or len(seeds) == 1:
-            break
+    decisions = _complete_decisions(runner, request, seeds, trained)
+    while len(decisions) == 1 and len(seeds) > 1:
         seeds = seeds[:-1]
+        decisions = _complete_decisions(runner, request, seeds, trained)
+
     records = train_choices(runner, decisions, seeds)
-    learning = _learning(runner, records)
     count = 0
-    while _missing_to_confirm(runner, request, decisions, records, learning, count + 1) == []:
+    while _missing_to_confirm(runner, request, decisions, records, count + 1) == []:
         count += 1
     # Fewer fresh seeds would say less than the seeds that chose the candidate.
-    confirming = _fresh_seeds(runner, request, seeds, count if count >= len(seeds) else 0)
-    fresh, _ = confirm_candidate(runner, decisions, records, confirming, learning)
-    lost = [seed for seed in request.study.seeds if seed not in _usable_seeds(runner, request, all_seeds=True)]
-    settings: dict[str, Any] = {
-        "methods": [method.name for method in request.study.methods],
-        "budgets": list(request.study.budgets),
-        "seeds": list(request.study.seeds),
-        "confirming_seeds": list(confirming),
-        **explain_decisions(decisions),
-    }
-    if lost:
-        settings["diverged_seeds"] = lost
-    problem = ProblemInfo.from_tasks(runner.tasks)
-    if len(runner.problem.val):
-        known = ProblemInfo.of(runner.problem)
-        rows = {part: known.rows[part] for part in PARTS}
-        problem = replace(known, rows=rows, labels={part: known.labels[part] for part in PARTS})
-    noise = comparison_noise([*records, *fresh], runner.row_losses, None, confirming, learning.unlearnt)
-    results = Results([*records, *fresh], problem=problem, noise=noise, settings=settings, learning=learning)
-    return results, decisions
+    fresh = _fresh_seeds(runner, request, seeds, count if count >= len(seeds) else 0)
+    study = replace(request.study, seeds=tuple(seeds), confirming=fresh)
+    lost = [seed for seed in request.study.seeds if seed not in _usable_seeds(runner, request, screening=False)]
+    return conclude(runner, study, decisions, study.to_document(request.options), out, lost)
 
 
 def settling_networks(runner: ExternalRunner, request: PlanRequest) -> list[Network]:
     """Returns the networks that would settle a provisional verdict: the candidate's and the baseline's, fresh seeds."""
-    compared = compare(runner, request)
-    if compared is None:
+    results = compare_trained(runner, request)
+    if results is None or results.verdict().seeds >= MIN_SEEDS:
         return []
-    results, decisions = compared
-    choosing = [record for record in results.records if record.seed not in results.settings["confirming_seeds"]]
-    if results.verdict().seeds >= MIN_SEEDS:
-        return []
-    missing = _missing_to_confirm(runner, request, decisions, choosing, results.learning, MIN_SEEDS)
+    choosing = [record for record in results.records if record.seed in results.settings["seeds"]]
+    decisions = _complete_decisions(runner, request, results.settings["seeds"], runner.trained())
+    missing = _missing_to_confirm(runner, request, decisions, choosing, MIN_SEEDS)
     return [(job.tasks, job.seed) for job in missing or ()]
 
 
-def _usable_seeds(runner: ExternalRunner, request: PlanRequest, all_seeds: bool = False) -> tuple[int, ...]:
+def _usable_seeds(runner: ExternalRunner, request: PlanRequest, screening: bool = True) -> tuple[int, ...]:
     """Returns the seeds with which candidates are chosen.
 
     A seed with which the network for all tasks diverged is left out, unless it always did. A screening has one seed.
     """
-    jobs = {seed: runner.job(runner.tasks, seed) for seed in request.study.seeds}
-    results = runner.store.results(map(runner.keys.of, jobs.values()))
-    diverged = {trained.job for trained in results.values() if trained.diverged}
-    seeds = tuple(seed for seed, job in jobs.items() if job not in diverged) or request.study.seeds
-    return seeds[:1] if request.screening and not all_seeds else seeds
+    keys = {seed: runner.keys.of(runner.job(runner.tasks, seed)) for seed in request.study.seeds}
+    results = runner.store.results(keys.values())
+    diverged = [key for key, trained in results.items() if trained.diverged]
+    seeds = tuple(seed for seed, key in keys.items() if key not in diverged) or request.study.seeds
+    return seeds[:1] if request.screening and screening else seeds
 
 
-def _decide(runner: ExternalRunner, request: PlanRequest, seeds: Sequence[int]) -> tuple[Decisions, Deciding]:
-    """Lets each method decide, as far as results are known, and returns the networks that the others need first."""
+def _decide(
+    runner: ExternalRunner, request: PlanRequest, seeds: Sequence[int]
+) -> tuple[Decisions, list[tuple[Job, ...]]]:
+    """Lets each method decide, as far as results are known, and returns the networks that each of the others needs."""
     decisions: dict[str, tuple[Method, Decision]] = {}
-    deciding: Deciding = {}
-    for method in sorted(request.study.methods, key=lambda method: (method.order, method.name)):
+    missing = []
+    for method in request.study.methods:
         try:
             method.begin(runner, seeds)
             decisions |= decide_all(runner, replace(request.study, methods=(method,), seeds=tuple(seeds)))
         except Pending as pending:  # noqa: PERF203 - the other methods may be able to decide
-            deciding[method.name] = pending.jobs
-    return {m.name: decisions[m.name] for m in request.study.methods if m.name in decisions}, deciding
+            missing.append(pending.jobs)
+    return decisions, missing
 
 
 def _comparisons(
-    runner: ExternalRunner, decisions: Decisions, deciding: Deciding, seeds: Sequence[int]
-) -> list[Comparison]:
-    """Returns the networks of each method and budget, by seed, and those that each undecided method needs."""
-    place = {seed: number for number, seed in enumerate(seeds)}
-    comparisons = [Comparison(place[seed], [runner.job(runner.tasks, seed)]) for seed in seeds]
-    for _, decision in decisions.values():
+    runner: ExternalRunner, decisions: Decisions, missing: Sequence[Sequence[Job]], seeds: Sequence[int]
+) -> tuple[list[Comparison], bool]:
+    """Returns the networks of each method and budget, by seed, and whether there are methods that cannot decide yet."""
+    comparisons = [Comparison(place, [runner.job(runner.tasks, seed)]) for place, seed in enumerate(seeds)]
+    for name, (_, decision) in decisions.items():
         for (_, seed), choice in decision.choices.items():
-            comparisons.append(Comparison(place[seed], [runner.group_job(group, seed) for group in choice.groups]))
-    return comparisons + [Comparison(0, jobs) for jobs in deciding.values()]
+            check_averages(runner, name, choice)
+            networks = [runner.group_job(group, seed) for group in choice.groups]
+            comparisons.append(Comparison(list(seeds).index(seed), networks))
+    return comparisons + [Comparison(0, jobs) for jobs in missing], bool(missing)
 
 
 def _complete_decisions(
     runner: ExternalRunner, request: PlanRequest, seeds: Sequence[int], trained: Collection[Job]
 ) -> Decisions:
     """Returns the decisions for the methods and budgets whose networks are all trained."""
-    decisions, _ = _decide(runner, request, seeds)
     complete = {}
-    for name, (method, decision) in decisions.items():
-
-        def is_trained(choice: Choice, seed: int) -> bool:
-            return all(runner.group_job(group, seed) in trained for group in choice.groups)
-
-        known = {budget for (budget, seed), choice in decision.choices.items() if is_trained(choice, seed)}
-        known -= {budget for (budget, seed), choice in decision.choices.items() if not is_trained(choice, seed)}
-        choices = {at: choice for at, choice in decision.choices.items() if at[0] in known}
+    for name, (method, decision) in _decide(runner, request, seeds)[0].items():
+        waiting = set()
+        for (budget, seed), choice in decision.choices.items():
+            if not all(runner.group_job(group, seed) in trained for group in choice.groups):
+                waiting.add(budget)
+        choices = {at: choice for at, choice in decision.choices.items() if at[0] not in waiting}
         if choices:
             complete[name] = method, replace(decision, choices=choices)
     return complete
 
 
-def _learning(runner: ExternalRunner, records: Sequence[Record]) -> Learning:
-    """Compares the networks that may be recommended with constants, on the validation rows."""
-    if not len(runner.problem.val):
-        return Learning()
-    groupings = [[runner.row_losses(record, "val") or {} for record in some] for some in comparable_records(records)]
-    scores = constant_scores(runner.problem, "val", fit_on="val")
-    return Learning(
-        constant_p_values(groupings, {task: one.rows for task, one in scores.items() if one.rows is not None})
-    )
-
-
 def _fresh_seeds(runner: ExternalRunner, request: PlanRequest, used: Collection[int], count: int) -> tuple[int, ...]:
     """Returns the next seeds that did not choose the candidate."""
-    planned = [seed for seed in _usable_seeds(runner, request, all_seeds=True) if seed not in used]
+    planned = [seed for seed in _usable_seeds(runner, request, screening=False) if seed not in used]
     first = max(request.study.seeds) + 1
     return tuple([*planned, *range(first, first + count)][:count])
 
 
 def _missing_to_confirm(
-    runner: ExternalRunner,
-    request: PlanRequest,
-    decisions: Decisions,
-    records: Sequence[Record],
-    learning: Learning,
-    count: int,
+    runner: ExternalRunner, request: PlanRequest, decisions: Decisions, records: Sequence[Record], count: int
 ) -> list[Job] | None:
     """Returns the missing networks of the candidate and the baseline for fresh seeds, or None without a candidate."""
+    seeds = _fresh_seeds(runner, request, {record.seed for record in records}, count)
+    learning = compare_with_constants(runner, records)
     try:
-        seeds = _fresh_seeds(runner, request, {record.seed for record in records}, count)
         fresh, _ = confirm_candidate(runner, decisions, records, seeds, learning)
     except Pending as pending:
         return list(pending.jobs)
     return [] if fresh else None
 
 
-def _fresh_networks(
-    runner: ExternalRunner, request: PlanRequest, decisions: Decisions, seeds: Sequence[int], room: float
+def _judging_networks(
+    runner: ExternalRunner, request: PlanRequest, decisions: Decisions, seeds: Sequence[int]
 ) -> list[Job]:
-    """Returns the networks of as many fresh seeds as there is room for, which judge the candidate."""
-    complete = _complete_decisions(runner, request, seeds, runner.trained())
-    if "mtl" not in complete:
-        return []
-    records = train_choices(runner, complete, seeds)
-    learning = _learning(runner, records)
+    """Returns the networks of as many fresh seeds as the limit allows, which judge the candidate."""
+    trained = runner.trained()
+    decisions = _complete_decisions(runner, request, seeds, trained)
+    records = train_choices(runner, decisions, seeds) if "mtl" in decisions else []
     networks: list[Job] = []
-    for count in range(1, math.floor(room) + 1):
-        missing = _missing_to_confirm(runner, request, complete, records, learning, count)
-        if missing is None or len(missing) > room:
+    count = 1
+    while records:
+        missing = _missing_to_confirm(runner, request, decisions, records, count)
+        if missing is None or len(trained) + len(missing) > request.limit:
             break
         networks = missing or networks
+        count += 1
     return networks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tagalong.tabular import TableError
 
 from .external import ExternalStudy
 from .external_files import read_results, read_targets
-from .methods import Decision, Method, Optimal
+from .methods import Decision, Optimal
 from .relative_losses import Subset
 from .results import Results
 from .runner import Runner
@@ -28,15 +29,17 @@ class BestInTable(Optimal):
 
     name = "chosen"
 
-    def __init__(self, subsets: Sequence[Subset]) -> None:
-        super().__init__()
-        self._subsets = list(subsets)
-
-    def subsets(self, runner: Runner) -> list[Subset]:
-        return self._subsets
+    def __init__(self, subsets: Collection[Subset]) -> None:
+        super().__init__(max_tasks=sys.maxsize)  # which limits what is trained, and here nothing is
+        self._listed, self._complete = list(subsets), list[Subset]()
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        jobs = {subset: [runner.job(subset, seed) for seed in seeds] for subset in self._listed}
+        self._complete = [subset for subset in self._listed if not runner.missing(jobs[subset])]
         return replace(super().decide(runner, budgets, seeds), deciding={})  # no networks were trained just to decide
+
+    def subsets(self, runner: Runner) -> list[Subset]:
+        return self._complete
 
 
 def verdict_from_csv(
@@ -87,22 +90,15 @@ def compare_networks(
     study: ExternalStudy, networks: Sequence[Mapping[str, Any]], budgets: Sequence[int] | None, name: str
 ) -> Results:
     """Compares the networks of a table, given the arguments of `ExternalStudy.tell` for each."""
-    trained: dict[int, set[Subset]] = {}
-    for network in networks:
-        trained.setdefault(network["seed"], set()).add(frozenset(network["tasks"]))
+    subsets = [frozenset(network["tasks"]) for network in networks]
     all_tasks = frozenset(study.tasks)
-    seeds = [seed for seed in sorted(trained) if all_tasks in trained[seed]]
+    seeds = {network["seed"] for network, subset in zip(networks, subsets, strict=True) if subset == all_tasks}
     if not seeds:
         expected = f"must include a network that trains all tasks ({', '.join(study.tasks)}) as a baseline"
         raise TableError(name, expected, "none")
-    subsets = dict.fromkeys(frozenset(network["tasks"]) for network in networks)
-    complete = [subset for subset in subsets if all(subset in trained[seed] for seed in seeds)]
-    methods: list[str | Method] = ["mtl", BestInTable(complete)]
-    if all(frozenset([task]) in complete for task in study.tasks):
-        methods.insert(1, "stl")
-    study.plan(methods=methods, budgets=budgets, seeds=seeds)
     for network in networks:
         study.tell(**network)
+    study.plan(methods=["mtl", "stl", BestInTable(dict.fromkeys(subsets))], budgets=budgets, seeds=sorted(seeds))
     results = study.results_so_far()
     assert results is not None
     results.problem = replace(results.problem, name=name)

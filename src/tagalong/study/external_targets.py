@@ -50,7 +50,7 @@ def make_problem(tasks: Sequence[Task | str], targets: Any = None) -> Problem:
                 rows = ", ".join(f"{len(array)} for {name!r}" for name, array in arrays.items())
                 problems.append(InvalidInput(f"`targets`: {part!r}", "must have as many rows for every task", rows))
     raise_problems(problems)
-    train = _split({name: np.full(1, np.nan) for name in names})
+    train = _split({name: np.empty(0) for name in names})
     return Problem(NAME, tuple(known), train, _split(labels["val"]), _split(labels["test"]), nn.Identity())
 
 
@@ -76,11 +76,11 @@ def _task_problems(task: Task | str) -> list[InvalidInput]:
 
 def _label_problems(task: Task, part: str, labels: Array) -> list[InvalidInput]:
     place = f"`targets`: {part!r}, {task.name!r}"
-    if not labels.size or (task.kind == "multiclass" and labels.ndim > 1):
-        return [InvalidInput(place, "must have one label per row", f"an array of shape {labels.shape}")]
     present = labels[~np.isnan(labels)]
-    if not len(present):
-        return [InvalidInput(place, "must have labels", f"{len(labels)} missing ones (NaN)")]
+    if not len(present) or (task.kind == "multiclass" and labels.ndim > 1):
+        return [
+            InvalidInput(place, "must have one label per row, not all missing", f"an array of shape {labels.shape}")
+        ]
     if task.kind == "regression":
         wrong, expected = np.abs(present) > MAX_MAGNITUDE, f"must be at most {MAX_MAGNITUDE:g} in magnitude"
     else:

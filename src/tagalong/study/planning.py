@@ -12,13 +12,12 @@ from tagalong.errors import InvalidInput, as_tuple, collect, is_positive_integer
 from tagalong.files import checksum
 from tagalong.learn import Job
 
-from .methods import AutoMethod, Ensemble, Method, make_method, read_effort
+from .methods import AutoMethod, Ensemble, Method, read_effort
 from .study_request import Options, StudyRequest, check_options, check_request, with_effort
 
 # The methods that use measured affinities, with the estimators that are meant for them.
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": ("cosine", "cosine_kernels", "centered_cosine")}
 SCREENING_SHARE = 0.5  # of a limited number of runs, to find the best candidate; the others judge it
-PREDICTIONS_HINT = "pass `targets`, and tell predictions instead of losses"
 Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 Network = tuple[tuple[str, ...], int]  # the tasks and the seed of a network
 
@@ -94,11 +93,10 @@ def check_plan(
     methods: Sequence[str | Method] | None,
     seeds: int | Sequence[int],
     options: Options | None,
-    *,
-    runs: int | None = None,
-    averages: bool = True,
+    runs: int | None,
+    averages: bool,
 ) -> PlanRequest:
-    """Returns the validated arguments of `ExternalStudy.plan`, or raises a single error that lists every problem.
+    """Returns the validated arguments of `ExternalStudy.plan`, or raises an error that lists every problem.
 
     If `averages` is False, methods that average answers are rejected, since only losses will be known.
     """
@@ -132,10 +130,21 @@ def check_plan(
         if lacking := [task for task in tasks if task not in given.tasks]:
             missing = f"none for {', '.join(map(repr, lacking))}"
             problems.append(InvalidInput("affinity", f"must have values for every task of {method!r}", missing))
-    for method in chosen:
-        problems += _training_problems(method, options, averages)
     study = collect(problems, check_request, tasks, chosen or ("mtl",), budgets, seeds, options)
     raise_problems(problems)
+    for method in study.methods:
+        hint = "use Study, which trains them"
+        if method.rule != "plain" or type(method).width is not Method.width:
+            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, repr(method.name), hint)
+        if isinstance(method, Ensemble) and not averages:
+            expected = "must not average the answers of networks if only their losses are known"
+            hint = "pass `targets`, and tell predictions instead of losses"
+            raise InvalidInput("methods", expected, repr(method.name), hint)
+        if isinstance(method, AutoMethod) and method.screen is not None:
+            raise InvalidInput("`options`: `screen`", "must be None if networks are trained elsewhere", "", hint)
+        if isinstance(method, AutoMethod) and read_effort(method.effort).trainings is None:
+            raise InvalidInput("effort", "must be a number of training runs if networks are trained elsewhere")
     return PlanRequest(study, used, options or {}, runs)
 
 
@@ -161,29 +170,6 @@ def _affinities_by_method(affinity: Affinities) -> dict[str, Affinity]:
 def method_of(affinity: Affinity) -> str:
     """Returns the method that uses this affinity: "cs" for gradient cosines, otherwise "tag"."""
     return "cs" if affinity.settings.get("estimator") in ESTIMATORS["cs"] else "tag"
-
-
-def _training_problems(name: Any, options: Options | None, averages: bool) -> list[InvalidInput]:
-    """Returns why the networks of a method cannot be trained elsewhere."""
-    if isinstance(name, Method):
-        return []
-    try:
-        method = make_method(str(name), options)
-        effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None
-    except (TypeError, ValueError):
-        return []  # `check_request` reports the reason
-    hint = "use Study, which trains them"
-    if method.rule != "plain" or type(method).width is not Method.width:
-        expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
-        return [InvalidInput("methods", expected, repr(name), hint)]
-    if isinstance(method, Ensemble) and not averages:
-        expected = "must not average the answers of networks if only their losses are known"
-        return [InvalidInput("methods", expected, repr(name), PREDICTIONS_HINT)]
-    if isinstance(method, AutoMethod) and method.screen is not None:
-        return [InvalidInput("`options`: `screen`", "must be None if networks are trained elsewhere", "", hint)]
-    if effort is not None and effort.trainings is None:
-        return [InvalidInput("effort", "must be a number of training runs if networks are trained elsewhere")]
-    return []
 
 
 def order_networks(

@@ -138,16 +138,19 @@ class ProblemInfo:
     @staticmethod
     def of(problem: Problem) -> ProblemInfo:
         """Returns the description of a problem."""
+        splits = {part: split for part, split in problem.splits.items() if len(split)}
+        if not splits:  # only the losses of networks are known
+            return ProblemInfo.from_tasks(problem.names, problem.name)
         return ProblemInfo(
             problem.name,
             problem.names,
             kinds={task.name: task.kind for task in problem.tasks},
             errors={task.name: task.error_name for task in problem.tasks},
             fingerprint=problem.fingerprint,
-            rows={part: len(split) for part, split in problem.splits.items()},
+            rows={part: len(split) for part, split in splits.items()},
             labels={
                 part: {name: int(split.labelled(name).sum()) for name in problem.names}
-                for part, split in problem.splits.items()
+                for part, split in splits.items()
             },
             notes=tuple(problem.notes),
         )
