@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -196,22 +194,6 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def make_encoder(encoder: Encoder, width: float) -> nn.Module:
-    """Creates an encoder by calling a function or copying a module."""
-    if isinstance(encoder, nn.Module):
-        if width != 1:
-            raise InvalidInput(
-                "encoder", "must be a callable with a `width` argument to support wider networks", "a module"
-            )
-        return copy.deepcopy(encoder)
-    if width == 1:
-        return encoder()
-    if "width" not in inspect.signature(encoder).parameters:
-        hint = "define it as def encoder(width=1)"
-        raise InvalidInput("encoder", "must have a `width` argument to support wider networks", "none", hint)
-    return encoder(width=width)
 
 
 def _is_random(module: nn.Module) -> bool:

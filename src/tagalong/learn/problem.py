@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +18,7 @@ from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
 from .classical import FITTED, fitted_network, why_not_fitted
-from .network import Encoder, EncoderName, make_encoder
+from .network import Encoder, EncoderName
 from .recipe import Recipe
 from .rows import Rows, Split, require_in_memory
 from .table_networks import ChosenNetwork
@@ -311,7 +313,17 @@ class Problem:
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """Creates an encoder that is `width` times as wide, using torch's global random number generator."""
-        return make_encoder(self.encoder, width)
+        if isinstance(self.encoder, nn.Module):
+            if width != 1:
+                expected = "must be a callable with a `width` argument to support wider networks"
+                raise InvalidInput("encoder", expected, "a module")
+            return copy.deepcopy(self.encoder)
+        if width == 1:
+            return self.encoder()
+        if "width" not in inspect.signature(self.encoder).parameters:
+            hint = "define it as def encoder(width=1)"
+            raise InvalidInput("encoder", "must have a `width` argument to support wider networks", "none", hint)
+        return self.encoder(width=width)
 
     @property
     def alternatives(self) -> tuple[str, ...]:

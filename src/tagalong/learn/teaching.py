@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 
 from .averaging import AVERAGES_BY_KIND, Average, average_answers
@@ -284,18 +284,16 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
         InvalidInput: If rows are not in memory, cannot be mixed, or do not exist.
     """
     rows = require_in_memory(problem.train, OPERATION)
-    problems: list[InvalidInput] = []
     added: list[Tensor] = []
-    if taught.unlabelled and problem.unlabelled is not None:
+    if taught.unlabelled:
+        if problem.unlabelled is None:
+            raise InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True")
         added.append(problem.unlabelled)
-    elif taught.unlabelled:
-        problems.append(InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True"))
-    if taught.mixtures and not rows.inputs.is_floating_point():
-        expected = "must be 0 unless inputs are floating-point numbers"
-        problems.append(InvalidInput("mixtures", expected, f"{taught.mixtures:g} and {rows.inputs.dtype} inputs"))
-    elif taught.mixtures:
+    if taught.mixtures:
+        if not rows.inputs.is_floating_point():
+            found = f"{taught.mixtures:g} and {rows.inputs.dtype} inputs"
+            raise InvalidInput("mixtures", "must be 0 unless inputs are floating-point numbers", found)
         added.append(mix_rows(rows.inputs, round(taught.mixtures * len(rows))))
-    raise_problems(problems)
     if not added:
         return problem
     inputs = torch.cat([rows.inputs, *added])
