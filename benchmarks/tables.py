@@ -7,6 +7,7 @@ Each model of each split is kept in FOLDER as a file with its answers, so that a
 averages of models (`tabm+boosting`) cost nothing. Prepared tables are kept there too, so that networks can be trained
 where only torch, numpy and scipy are installed: `--models` without names only prepares. A network may have settings:
 `members`, `hidden` (such as 128x64), `bins`, `lr`, `batch` (a multiple of the default), `patience`, `dropout`, `seed`.
+`student:of=tabm-boosting,mixtures=3` is an MLP taught by these models, with three mixtures of two rows for each row.
 """
 
 import math
@@ -40,6 +41,7 @@ from tagalong.learn import (
     score_outputs,
     skill_units,
     task_skills,
+    teach,
     train,
 )
 from tagalong.learn.table_networks import default_network
@@ -102,11 +104,18 @@ def measure(problem: Problem, model: str, device: torch.device) -> dict[str, Any
     begun = now()
     kind, _, text = model.partition(":")
     settings = dict(setting.split("=") for setting in text.split(",") if setting)
-    fitted = kind if kind in FITTED else None
-    chosen = problem.with_network(fitted) if fitted else with_network(problem, kind, settings)
-    trained = train(
-        problem if fitted else chosen, Job(problem.names, int(settings.get("seed", 0)), network=fitted), device=device
-    )
+    seed = int(settings.get("seed", 0))
+    if kind in FITTED:
+        chosen = problem.with_network(kind)
+        trained = train(problem, Job(problem.names, network=kind), device=device)
+    elif kind == "student":
+        chosen = problem
+        jobs = [Job(problem.names, seed, network=name) for name in settings["of"].split("-")]
+        teachers = [train(problem, job, device=device) for job in jobs]
+        trained = teach(problem, teachers, seed=seed, mixtures=float(settings.get("mixtures", 0)), device=device)
+    else:
+        chosen = with_network(problem, kind, settings)
+        trained = train(chosen, Job(problem.names, seed), device=device)
     seconds = now() - begun
     network = build_network(chosen, problem.names, 0)
     network.load_state_dict(dict(trained.state))

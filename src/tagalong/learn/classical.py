@@ -139,7 +139,6 @@ class TreesHead(FittedHead):
         for name in ("roots", "columns", "feature", "left", "right", *types):
             self.register_buffer(name, torch.zeros(0, dtype=types.get(name, torch.int32)))
         self.register_buffer("baseline", torch.zeros(outputs))
-
         self.depth = self.multiplications = 0
 
     def prepare(self) -> None:
