@@ -167,13 +167,13 @@ def train_many(
                 identity = _identity(problem.with_network(chunk[0].network), chunk, own_targets)
                 digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
                 path = checkpoint.with_name(f"{checkpoint.stem}-{digest}{checkpoint.suffix}")
-            networks = None
             try:
                 networks = _train_together(problem, chunk, device, own_targets, path, checkpoint_every, report)
             except torch.OutOfMemoryError:
                 if len(chunk) == 1:
                     raise
-            if networks is None:  # only now that the exception is gone, the memory of the failed attempt is free
+                networks = []
+            if not networks:  # only now that the exception is gone, the memory of the failed attempt is free
                 logger.warning("%d networks do not fit in memory at once; trying half as many", len(chunk))
                 torch.cuda.empty_cache()
                 waiting[:0] = [chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]]
