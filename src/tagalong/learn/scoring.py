@@ -87,7 +87,7 @@ def score_outputs(
         task: the task.
         outputs: the outputs [rows, …] for the task.
         targets: the targets, with NaN for missing labels.
-        scale: see `error_of`.
+        scale: see `Problem.scales`. Errors are in the units of the original data.
         weights: the weight of each row, or None if all rows count the same.
 
     Example:
@@ -180,21 +180,6 @@ def outputs_on_rows(networks: Sequence[Network], rows: Rows) -> list[dict[str, T
     return [{task: torch.cat(values) for task, values in parts.items()} for parts in found]
 
 
-def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, ...] | None, loss: float) -> float:
-    """Returns the error of a task, ignoring missing labels, or NaN if all labels are missing.
-
-    Dense targets are compared element by element. A custom error function receives only rows without missing labels.
-
-    Args:
-        task: the task.
-        outputs: the outputs of the network.
-        targets: the targets, with NaN for missing labels.
-        scale: see `Problem.scales`. Errors are in the units of the original data.
-        loss: the mean loss, returned for tasks whose error is the loss.
-    """
-    return _errors(task, outputs.unsqueeze(0), targets, scale, [loss], None)[0]
-
-
 @torch.no_grad()
 def _errors(
     task: Task,
@@ -204,7 +189,11 @@ def _errors(
     losses: list[float],
     weights: Tensor | None,
 ) -> list[float]:
-    """Returns the error of each network, given outputs [networks, rows, …] and weights [networks, rows]."""
+    """Returns the error of each network, given outputs [networks, rows, …] and weights [networks, rows].
+
+    Missing labels are ignored, and the error is NaN if all are missing. Dense targets are compared element by element.
+    A custom error function receives only rows without missing labels.
+    """
     if task.error_is_loss:
         return losses
     if weights is not None:  # rows of weight 0 are left out, which differ between networks
