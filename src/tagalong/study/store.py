@@ -33,14 +33,15 @@ from tagalong.score import Score
 from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
-VERSION = 5
+VERSION = 6
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
 MAX_BLOB_BYTES = 10**9  # SQLite's limit
 MAX_KEYS = 500  # in one query, since SQLite limits the number of placeholders
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
-    key TEXT PRIMARY KEY, definition TEXT NOT NULL, results TEXT NOT NULL, batch TEXT NOT NULL,
+    key TEXT PRIMARY KEY, definition TEXT NOT NULL, results TEXT NOT NULL,
+    batch TEXT NOT NULL, place INTEGER NOT NULL,
     steps INTEGER NOT NULL, seconds REAL NOT NULL,
     weights BLOB, losses BLOB, val BLOB, test BLOB, kept INTEGER NOT NULL DEFAULT 0
 );
@@ -139,9 +140,9 @@ class Store:
             finished: the definition and the result of each network, by key, in the order of the computation. Training
                 the same batch again gives bit-identical results.
         """
-        batch = json.dumps(list(finished))
+        batch = next(iter(finished), "")  # named by its first network
         with self._connection:
-            for key, (definition, trained) in finished.items():
+            for place, (key, (definition, trained)) in enumerate(finished.items()):
                 weights = None if trained.state is None else pack_tensors(trained.state)
                 if weights is not None and len(weights) > MAX_BLOB_BYTES:
                     expected = f"must have at most {MAX_BLOB_BYTES / 1e9:g} GB of weights"
@@ -151,8 +152,8 @@ class Store:
                     results["flattery"] = {}
                 texts = json.dumps(definition), json.dumps(json_safe(results)), batch
                 self._insert(
-                    "networks (key, definition, results, batch, steps, seconds, weights, losses)",
-                    (key, *texts, trained.steps, trained.seconds, weights, _pack_losses(trained)),
+                    "networks (key, definition, results, batch, place, steps, seconds, weights, losses)",
+                    (key, *texts, place, trained.steps, trained.seconds, weights, _pack_losses(trained)),
                 )
 
     def results(self, keys: Iterable[str]) -> dict[str, Trained]:
@@ -186,7 +187,8 @@ class Store:
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
         with self._reading():
-            keys = json.loads(self._value("batch", key))
+            query = "SELECT key FROM networks WHERE batch = ? ORDER BY place"
+            keys = [row[0] for row in self._connection.execute(query, (self._value("batch", key),))]
             results = self.results(keys)
             return [results[other].job for other in keys]
 
