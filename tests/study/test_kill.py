@@ -52,8 +52,8 @@ def contents(out: Path) -> dict[str, Any]:
     connection = sqlite3.connect(out / "run.sqlite")
     integrity = connection.execute("PRAGMA integrity_check").fetchone()
     networks = connection.execute(
-        "SELECT key, definition, json_remove(results, '$.seconds'), batch, place, steps, kept, weights, losses, val, test "
-        "FROM networks ORDER BY key"
+        "SELECT key, definition, json_remove(results, '$.seconds'), batch, place, steps, kept, "
+        "weights, losses, val, test FROM networks ORDER BY key"
     ).fetchall()
     affinities = connection.execute("SELECT key, arrays FROM computed WHERE arrays IS NOT NULL ORDER BY key").fetchall()
     connection.close()

@@ -56,7 +56,7 @@ from tagalong.learn import (
 from tagalong.progress import NoProgress, Progress, ProgressReporter
 from tagalong.score import Score
 
-from .executors import Chunk, Executor, device_name, make_executor
+from .executors import Chunk, Executor, Pending, device_name, make_executor
 from .keys import Keys
 from .members import member_seed, serving_network
 from .records import Cost, Record, averaged_tasks
@@ -319,19 +319,21 @@ class Runner:
 
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, Trained]:
         """Returns a mapping with the results of these networks, including those that diverged."""
-        if self.missing(jobs):
-            waiting = {self.keys.of(job): job for job in jobs}
-            while waiting:
-                # Networks come after those that teach them.
-                ready = {
-                    key: job
-                    for key, job in waiting.items()
-                    if job.taught is None or not waiting.keys() & set(job.taught.teachers)
-                }
-                waiting = {key: job for key, job in waiting.items() if key not in ready}
-                requested = list(ready.values())
-                self._train(self._plain_chunks(requested, self.missing(requested)), what, len(requested))
-                self.missing(requested)  # reads their results
+        missing = self.missing(jobs)
+        if missing and not self.trains:
+            raise Pending(missing)
+        waiting = {self.keys.of(job): job for job in jobs} if missing else {}
+        while waiting:
+            # Networks come after those that teach them.
+            ready = {
+                key: job
+                for key, job in waiting.items()
+                if job.taught is None or not waiting.keys() & set(job.taught.teachers)
+            }
+            waiting = {key: job for key, job in waiting.items() if key not in ready}
+            requested = list(ready.values())
+            self._train(self._plain_chunks(requested, self.missing(requested)), what, len(requested))
+            self.missing(requested)  # reads their results
         return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -657,8 +659,6 @@ class Runner:
         """
         if not missing:
             return []
-        if not self.trains:
-            return [Chunk(tuple(missing))]
         workers = self._start()  # a cluster must be connected before its workers can be counted
         size = 1
         if self._batched:
