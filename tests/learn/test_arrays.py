@@ -258,9 +258,9 @@ def test_a_part_without_labels_and_a_class_missing_in_train_are_refused(data) ->
 @pytest.mark.parametrize(
     ("split", "word"),
     [
-        (([0, 1], [2, 3], [4, 40]), "test"),
-        (([0, 1], [1, 3], [4, 5]), "1 duplicate"),
-        (([0, 1], [], [4, 5]), "val"),
+        (([0, 1], [2, 3], [4, 40]), "40"),
+        (([0, 1], [1, 3], [4, 5]), "rows 1 more"),
+        (([0, 1], [], [4, 5]), "`split`"),
         (([0, 1], [2], [3]), "'ann'"),  # the rows 0 and 3 are hers
     ],
 )

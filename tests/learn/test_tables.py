@@ -148,6 +148,7 @@ def test_inputs_may_come_from_a_file_next_to_the_table(frame, tmp_path) -> None:
     np.savez(path, inputs=np.random.default_rng(0).normal(size=(ROWS, 5)))
     problem = Problem.from_table(frame, ["ill", "pressure"], features_file=path)
     assert problem.train.inputs.shape == (66, 5)
+    assert problem.train.inputs.dtype == torch.float32
     assert problem.table.classes == {"ill": ("no", "yes")}
     assert problem.table.inputs(path).shape == (ROWS, 5)
     np.save(tmp_path / "short.npy", np.zeros((10, 5)))

@@ -83,7 +83,8 @@ def predict(
         outside = best.outside(rows)
     if outside:
         columns.setdefault("outside", sum(flags.astype(int) for flags in outside.values()))
-        _note_outside(outside)
+        if not quiet:
+            _note_outside(outside)
     if out is not None:
         write_atomic(out, _to_csv(columns, list(columns)))
     if json:

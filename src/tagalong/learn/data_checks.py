@@ -101,7 +101,6 @@ def label_summary(problem: Problem) -> LabelSummary:
             warnings.append(f"{what}; the affinity between them can hardly be measured")
     if len(shared):
         least = int(shared.argmin())
-        pairs = f"pairs share {shared.min()} to {shared.max()} train rows"
-        pairs += f" (fewest: {names[first[least]]} and {names[second[least]]})"
+        pairs = f"pairs share at least {shared.min()} train rows ({names[first[least]]} and {names[second[least]]})"
     rows_by_part = {part: len(split) for part, split in splits.items()}
     return LabelSummary(rows_by_part, labels, positives, overlap, pairs, tuple(warnings))

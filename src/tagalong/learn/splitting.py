@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, pluralize, raise_problems
+from tagalong.errors import InvalidInput, first_few, raise_problems
 
 from .randomness import derive_seed
 from .targets import Target
@@ -156,30 +156,21 @@ def read_split(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = No
     Raises:
         InvalidInput: If a row does not exist or is in two splits, or rows of the same group are in different splits.
     """
-    if len(split) != 3:
-        expected = "must be three arrays of row indices (train, validation, test)"
-        raise InvalidInput("split", expected, str(len(split)))
-    numbers = []
-    for name, part in zip(PARTS, map(np.asarray, split), strict=True):
-        own = np.flatnonzero(part) if part.dtype == bool else part
-        if own.ndim != 1 or own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= rows:
-            expected = f"must be a non-empty list of row indices from 0 to {rows - 1}"
-            found = f"dtype {own.dtype} and shape {own.shape}" if own.dtype.kind not in "iu" else repr(own.tolist())
-            raise InvalidInput(f"`split`: {name}", expected, found)
-        numbers.append(own.astype(np.int64))
-
-    problems = []
-    every = np.concatenate(numbers)
-    if repeated := len(every) - len(np.unique(every)):
-        problems.append(InvalidInput("split", "must contain each row at most once", pluralize(repeated, "duplicate")))
+    parts = [np.flatnonzero(part) if part.dtype == bool else part for part in map(np.asarray, split)]
+    if len(parts) != 3 or not all(part.ndim == 1 and len(part) and part.dtype.kind in "iu" for part in parts):
+        raise InvalidInput("split", "must be three non-empty arrays of row numbers (train, validation, test)")
+    every, counts = np.unique(np.concatenate(parts), return_counts=True)
+    if every[0] < 0 or every[-1] >= rows:
+        raise InvalidInput("split", f"must contain row numbers from 0 to {rows - 1}", f"{every[0]} to {every[-1]}")
+    if counts.max() > 1:
+        found = first_few(list(map(str, every[counts > 1])))
+        raise InvalidInput("split", "must contain each row at most once", f"rows {found} more than once")
     if groups is not None:
-        parts_of_groups = np.concatenate([np.unique(groups[part]) for part in numbers])
-        shared, counts = np.unique(parts_of_groups, return_counts=True)
-        if (counts > 1).any():
-            found = f"{(counts > 1).sum()} in multiple splits, e.g. {shared[counts > 1][:5].tolist()}"
-            problems.append(InvalidInput("groups", "must each belong to a single split", found))
-    raise_problems(problems)
-    return RowSplit(*numbers)
+        names, counts = np.unique(np.concatenate([np.unique(groups[part]) for part in parts]), return_counts=True)
+        if counts.max() > 1:
+            found = f"{first_few(list(map(repr, names[counts > 1].tolist())))} in several splits"
+            raise InvalidInput("groups", "must each belong to a single split", found)
+    return RowSplit(*(part.astype(np.int64) for part in parts))
 
 
 def label_problems(

@@ -28,6 +28,7 @@ from .arrays import check_encoder, fitted_scaling, is_custom, make_fields, setti
 from .column_types import (
     MAX_MAGNITUDE,
     MISSING_HINT,
+    MOSTLY_NUMBERS,
     as_level,
     date_format,
     group_labels,
@@ -53,6 +54,7 @@ SPLIT_ALIASES = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 ROWS_PER_LEVEL = 5  # on average, of a text column that is taken for categories
+NEARLY_ALL = 0.99
 MIN_IDS = 30  # with fewer rows, any integers may be distinct
 SEQUENCE = 1.2  # the range of integer IDs, relative to their number
 # Not "bmi_index", which is a measurement.
@@ -114,31 +116,31 @@ def fields_from_table(
             label_problems = []
     problems += label_problems
 
-    # Read the inputs, from an array in another file or from the columns.
-    if features_file is not None:
+    raw_file, roles = None, Features()
+    if features_file is None:
+        roles = find_features(columns, uses, features is None)
+        problems += roles.problems
+    else:
         if uses["features"] or uses["categorical"]:
             conflict = "cannot be used with `features_file`, which contains all inputs"
             problems.append(InvalidInput("`features` and `categorical`", conflict))
-        array = collect(problems, load_array, features_file, "features_file")
-        raw: Any = None if array is None else collect(problems, _read_file, array, encoder, len(columns))
-        raise_problems(problems)
-    else:
-        chosen = find_features(columns, uses, features is None, problems)
-        raise_problems(problems)
+        raw_file = collect(problems, _read_file, features_file, encoder, len(columns))
+    raise_problems(problems)
     row_split = choose_split(task_targets, len(columns), split, groups, seed)
-    table: Preparation
-    if features_file is not None:
-        table, notes, warnings = fitted_scaling(array, raw, task_targets, row_split.train), [], []
-        names: Sequence[str] = ()
+
+    # Prepare the inputs, which come from the file or the columns.
+    if raw_file is not None:
+        table: Preparation = fitted_scaling(None, raw_file, task_targets, row_split.train)
+        raw, notes, names = raw_file, [], []
     else:
         classes = encoded_labels(task_targets)
-        table = Table.fitted(columns, chosen.numbers, chosen.dates, chosen.categories, row_split.train, classes, squash)
+        table = Table.fitted(columns, roles.numbers, roles.dates, roles.categories, row_split.train, classes, squash)
         if not table.columns:
-            constant = ", ".join(map(repr, [*chosen.numbers, *chosen.categories]))
+            constant = ", ".join(map(repr, [*roles.numbers, *roles.categories]))
             raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
         raw, names = table.read_columns(columns), [column.name for column in table.columns]
-        notes, warnings = [*chosen.notes, *_preparation_notes(columns, chosen, table)], chosen.warnings
-    warnings += table_warnings(names, raw, task_targets, row_split, groups)
+        notes = _preparation_notes(columns, roles, table)
+    warnings = [*roles.warnings, *table_warnings(names, raw, task_targets, row_split, groups)]
     return make_fields(
         name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"),
         *(task_targets, table, raw, row_split),
@@ -208,7 +210,8 @@ def _read_split(column: pd.Series) -> list[NDArray[np.int64]]:
     return rows
 
 
-def _read_file(array: NDArray[Any], encoder: Encoder | EncoderName | None, rows: int) -> Tensor:
+def _read_file(path: str | Path, encoder: Encoder | EncoderName | None, rows: int) -> Tensor:
+    array = load_array(path, "features_file")
     raw = read_inputs(array, is_custom(encoder), "features_file")
     if len(raw) != rows:
         raise InvalidInput("features_file", f"must have {rows} rows to match the table", str(len(raw)))
@@ -224,21 +227,56 @@ class Features:
         numbers: the names of the columns with numbers or dates.
         dates: the format of each column of dates.
         categories: the names of the columns with categories.
-        notes: how columns were read, and which were left out.
+        ids: the names of columns that are left out, since they number the rows.
+        texts: the names of columns that are left out, since they have too many different texts.
         warnings: what is suspicious about columns that were not left out.
+        problems: what is wrong with columns.
     """
 
     numbers: list[str] = field(default_factory=list)
     dates: dict[str, str] = field(default_factory=dict)
     categories: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    problems: list[InvalidInput] = field(default_factory=list)
+
+    def add_number(self, column: pd.Series, distinct: pd.Series, is_automatic: bool) -> None:
+        """Adds a column of numbers, given its cells in distinct rows, unless it numbers the rows."""
+        name, largest = str(column.name), column.abs().max()
+        if largest > MAX_MAGNITUDE:
+            expected = f"must be finite and at most {MAX_MAGNITUDE:g}"
+            self.problems.append(InvalidInput(f"column {name!r}", expected, f"{largest:g}"))
+        is_id = _numbers_the_rows(distinct)
+        if is_id and is_automatic:
+            self.ids.append(name)
+            return
+        if is_id:
+            self.warnings.append(f"feature {name!r} numbers the rows, like an ID")
+        self.numbers.append(name)
+
+    def add_text(self, column: pd.Series, place: str, is_automatic: bool) -> None:
+        """Adds a column of text as dates or categories, unless it has too many different texts."""
+        name, present = str(column.name), column.dropna()
+        if (cells := typing_errors(column)) is not None:
+            hint = f"{MISSING_HINT}; if the column is not numeric, add it to `categorical` or to `ignore`"
+            self.problems.append(InvalidInput(f"{place}: column {name!r}", "must be numeric", cells, hint))
+            return
+        if (dates := date_format(column)) is not None:
+            self.numbers.append(name)
+            self.dates[name] = dates
+            return
+        if present.map(lambda cell: AMOUNT.fullmatch(cell) is not None).mean() > MOSTLY_NUMBERS:
+            advice = "remove signs and units to use it as a number"
+            self.warnings.append(f"column {name!r} contains text such as {show_cell(present.iloc[0])}; {advice}")
+        if is_automatic and present.map(as_level).nunique() * ROWS_PER_LEVEL > len(present):
+            self.texts.append(name)
+        else:
+            self.categories.append(name)
 
 
-def find_features(
-    columns: pd.DataFrame, uses: Mapping[str, Sequence[str]], is_automatic: bool, problems: list[InvalidInput]
-) -> Features:
-    """Finds the role of each feature: a number, a date or a category. Appends any problems to `problems`.
+def find_features(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]], is_automatic: bool) -> Features:
+    """Finds the role of each feature: a number, a date or a category.
 
     If `is_automatic`, columns without another role are features, unless they look like IDs or free text.
     """
@@ -246,79 +284,52 @@ def find_features(
     candidates = [name for name in columns if name not in taken] if is_automatic else uses["features"]
     names = [name for name in dict.fromkeys([*candidates, *uses["categorical"]]) if name in columns]
     distinct = columns.drop_duplicates()  # since IDs of repeated rows are repeated
-    features, ids, texts = Features(), [], []
+    features = Features()
     for name in names:
-        column, place = columns[name], f"{columns.attrs['place']}: column {name!r}"
         if name in uses["categorical"]:
             features.categories.append(name)
-            if column.dtype == object and len(column) >= MIN_IDS and distinct[name].nunique() > 0.99 * len(distinct):
+            if columns[name].dtype == object and distinct[name].nunique() > max(MIN_IDS, NEARLY_ALL * len(distinct)):
                 features.warnings.append(f"feature {name!r} has a different value in almost every row, like an ID")
-        elif column.dtype != object:
-            if not column.abs().max() <= MAX_MAGNITUDE and column.notna().any():
-                found = f"{column.abs().max():g}"
-                problems.append(InvalidInput(place, f"must be finite and at most {MAX_MAGNITUDE:g}", found))
-            is_id = _numbers_the_rows(distinct[name])
-            if is_id and is_automatic:
-                ids.append(name)
-                continue
-            if is_id:
-                features.warnings.append(f"feature {name!r} numbers the rows, like an ID")
-            features.numbers.append(name)
-        elif (cells := typing_errors(column)) is not None:
-            hint = f"{MISSING_HINT}; if the column is not numeric, add it to `categorical` or to `ignore`"
-            problems.append(InvalidInput(place, "must be numeric", cells, hint))
-        elif (dates := date_format(column)) is not None:
-            features.numbers.append(name)
-            features.dates[name] = dates
+        elif columns[name].dtype == object:
+            features.add_text(columns[name], columns.attrs["place"], is_automatic)
         else:
-            present = column.dropna()
-            if is_automatic and present.map(as_level).nunique() * ROWS_PER_LEVEL > len(present):
-                texts.append(name)
-            else:
-                features.categories.append(name)
-            if present.map(lambda cell: AMOUNT.fullmatch(cell) is not None).mean() > 0.9:
-                example = show_cell(present.iloc[0])
-                advice = "remove signs and units to use it as a number"
-                features.warnings.append(f"column {name!r} contains text such as {example}; {advice}")
-    for what, listed in (
-        ("left out, since they number the rows like IDs", ids),
-        ("left out, since they contain free text or IDs", texts),
-        ("read as dates, counted in days", [f"{name} ({dates})" for name, dates in features.dates.items()]),
-        ("read as categories", [name for name in features.categories if name not in uses["categorical"]]),
-    ):
-        if listed:
-            features.notes.append(f"{what}: {first_few(listed, 20)}")
-    if not names and not problems:
+            features.add_number(columns[name], distinct[name], is_automatic)
+    if not names:
         hint = "`targets` and `ignore` together name every column"
-        problems.append(InvalidInput("features", "must name at least one column", "none", hint))
-    elif not (features.numbers or features.categories or problems):
-        found = f"only columns that look like IDs or free text: {first_few(ids + texts, 20)}"
-        problems.append(InvalidInput("features", "must name at least one column", found))
+        features.problems.append(InvalidInput("features", "must name at least one column", "none", hint))
+    elif not (features.numbers or features.categories or features.problems):
+        found = f"only columns that look like IDs or free text: {first_few(features.ids + features.texts, 20)}"
+        features.problems.append(InvalidInput("features", "must name at least one column", found))
     return features
 
 
 def _numbers_the_rows(column: pd.Series) -> bool:
     """Returns whether a column contains distinct integers that are consecutive or named like an ID."""
     values = column.dropna().to_numpy()
-    if len(values) < max(MIN_IDS, 0.99 * len(column)) or not (values == np.round(values)).all():
+    if len(values) < max(MIN_IDS, NEARLY_ALL * len(column)) or not (values == np.round(values)).all():
         return False
     if len(np.unique(values)) < len(values):
         return False
     return bool(np.ptp(values) + 1 <= SEQUENCE * len(values)) or ID_NAME.search(str(column.name)) is not None
 
 
-def _preparation_notes(columns: pd.DataFrame, chosen: Features, table: Table) -> list[str]:
+def _preparation_notes(columns: pd.DataFrame, features: Features, table: Table) -> list[str]:
     """Describes how the columns were processed, for use in reports."""
     kept = {column.name for column in table.columns}
-    dropped = [name for name in (*chosen.numbers, *chosen.categories) if name not in kept]
-    imputed = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
+    listed = {
+        "left out, since they number the rows like IDs": features.ids,
+        "left out, since they contain free text or IDs": features.texts,
+        "read as dates, counted in days": [f"{name} ({dates})" for name, dates in features.dates.items()],
+        "read as categories": features.categories,
+        "missing values imputed with the median, and marked": [
+            column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator
+        ],
+        "dropped, since they do not vary in train": [
+            name for name in (*features.numbers, *features.categories) if name not in kept
+        ],
+    }
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
-    for what, listed in (
-        ("missing values imputed with the median, and marked", imputed),
-        ("dropped, since they do not vary in train", dropped),
-    ):
-        if listed:
-            notes.append(f"{what}: {first_few(listed, 20)}")
+    notes += [f"{what}: {first_few(names, 20)}" for what, names in listed.items() if names]
     if columns.attrs["unnamed"]:
         notes.append(f"unnamed columns that were dropped: {columns.attrs['unnamed']}")
     return notes
