@@ -83,29 +83,10 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     missing = values == np.array(None) if is_text else np.isnan(values)
     present = values[~missing].astype(str) if is_text else values[~missing]
     distinct = np.unique(present)
-    some = first_few([repr(_as_integer(label)) for label in distinct.tolist()])
-    if not len(present):
-        raise InvalidInput(argument, f"must have labels, but all {len(values)} are missing", hint="drop this target")
-    if not is_text and not np.abs(distinct).max() <= MAX_MAGNITUDE:
-        expected = f"must be finite, or missing (NaN), and at most {MAX_MAGNITUDE:g} in magnitude"
-        raise InvalidInput(argument, expected, f"{np.abs(distinct).max():g}", "rescale the target")
-    if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must have at least two distinct labels", f"only {some}", "drop this target")
-    if kind == "binary" and len(distinct) > 2:
-        raise InvalidInput(argument, "is binary and must have exactly two distinct labels", f"{len(distinct)}: {some}")
-    if kind in ("regression", "custom") and is_text:
-        raise InvalidInput(argument, f"is a {kind} task and must have numeric labels", f"text, e.g. {some}")
-
-    if kind is None:
-        whole = not is_text and bool((distinct == np.round(distinct)).all())
-        few = len(distinct) <= min(MAX_INTEGER_CLASSES, len(present) // 5)
-        kind = "multiclass" if is_text or (whole and few) else "regression"
-        kind = "binary" if len(distinct) == 2 else kind
+    _refuse_labels(argument, distinct, kind)
+    kind = kind or _guess_kind(distinct, len(present))
     if kind in ("regression", "custom"):
         return Target(task or Task(name, kind), values)
-    if kind == "multiclass" and is_text and len(distinct) > MAX_TEXT_CLASSES:
-        expected, found = f"must have at most {MAX_TEXT_CLASSES} distinct text labels", f"{len(distinct)}, e.g. {some}"
-        raise InvalidInput(argument, expected, found, "drop this target")
 
     # Classes are encoded as 0, 1, … in the order of their labels, unless labels are such numbers already.
     classes = 2 if kind == "binary" else (task and task.classes) or len(distinct)
@@ -114,10 +95,44 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
         return Target(task, values)
     if len(distinct) != classes and kind == "multiclass":
         expected = f"must have labels from 0 to {classes - 1}, or exactly {classes} distinct labels"
-        raise InvalidInput(argument, expected, f"{len(distinct)} labels: {some}")
+        raise InvalidInput(argument, expected, f"{len(distinct)} labels: {_first_labels(distinct)}")
     codes = np.full(values.shape, np.nan)
     codes[~missing] = np.searchsorted(distinct, present)
     return Target(task, codes, tuple(_as_integer(label) for label in distinct.tolist()))
+
+
+def _refuse_labels(argument: str, distinct: NDArray[Any], kind: Kind | None) -> None:
+    """Raises an error if a task of this kind cannot be learned from these distinct labels."""
+    is_text, count = distinct.dtype.kind == "U", len(distinct)
+    if not count:
+        raise InvalidInput(argument, "must have labels, but all are missing", hint="drop this target")
+    if not is_text and not np.abs(distinct).max() <= MAX_MAGNITUDE:
+        expected = f"must be finite, or missing (NaN), and at most {MAX_MAGNITUDE:g} in magnitude"
+        raise InvalidInput(argument, expected, f"{np.abs(distinct).max():g}", "rescale the target")
+    found = f"{count}: {_first_labels(distinct)}"
+    if count == 1 and kind != "custom":
+        raise InvalidInput(argument, "must have at least two distinct labels", found, "drop this target")
+    if kind == "binary" and count > 2:
+        raise InvalidInput(argument, "is binary and must have exactly two distinct labels", found)
+    if kind in ("regression", "custom") and is_text:
+        raise InvalidInput(argument, f"is a {kind} task and must have numeric labels", f"text, {found}")
+    if is_text and count > MAX_TEXT_CLASSES:
+        expected = f"must have at most {MAX_TEXT_CLASSES} distinct text labels"
+        raise InvalidInput(argument, expected, found, "drop this target")
+
+
+def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
+    if len(distinct) == 2:
+        return "binary"
+    if distinct.dtype.kind == "U":
+        return "multiclass"
+    whole = bool((distinct == np.round(distinct)).all())
+    few = len(distinct) <= min(MAX_INTEGER_CLASSES, labels // 5)
+    return "multiclass" if whole and few else "regression"
+
+
+def _first_labels(distinct: NDArray[Any]) -> str:
+    return first_few([repr(_as_integer(label)) for label in distinct.tolist()])
 
 
 def _refuse_typing_errors(argument: str, values: NDArray[Any], raw: Any, kind: Kind | None) -> None:
