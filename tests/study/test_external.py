@@ -65,6 +65,14 @@ def test_a_new_plan_uses_the_results_of_earlier_ones(tmp_path: Path) -> None:
     assert study.results().records == fresh.results().records
 
 
+def test_a_plan_whose_store_was_removed_is_planned_again(tmp_path: Path) -> None:
+    expected = ExternalStudy(TASKS, tmp_path).plan(PAIRED, budgets=[2])
+    (tmp_path / "run.sqlite").unlink()
+    with pytest.raises(InvalidInput, match=r"run\.sqlite"):
+        ExternalStudy.load(tmp_path)
+    assert ExternalStudy(TASKS, tmp_path).plan(PAIRED, budgets=[2]) == expected
+
+
 def test_a_folder_belongs_to_one_set_of_tasks(tmp_path: Path) -> None:
     planned_study(tmp_path)
     with pytest.raises(InvalidInput, match="`out`"):
@@ -232,6 +240,7 @@ def test_few_runs_give_a_best_bet_and_say_which_would_settle_it(tmp_path: Path) 
     verdict = study.results().verdict()
     assert verdict.candidate_groups == (Group("ab", "ab"), Group("cd", "cd"))
     assert verdict.provisional
+    assert any("stl" in note for note in study.results().settings["notes"])  # which did not fit
     settling = study.settling()
     assert {tasks for tasks, _ in settling} == {TASKS, ("a", "b"), ("c", "d")}
     study.plan(PAIRED, budgets=[2, 3], runs=7 + len(settling))

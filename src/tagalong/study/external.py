@@ -111,7 +111,11 @@ class ExternalStudy:
     @staticmethod
     def load(out: str | os.PathLike[str]) -> ExternalStudy:
         """Returns the study in a folder."""
-        return ExternalStudy([task["name"] for task in _read_plan(Path(out)).tasks], out)
+        study = ExternalStudy([task["name"] for task in _read_plan(Path(out)).tasks], out)
+        if study._request is None:
+            hint = "plan the study again, and add the results again"
+            raise InvalidInput(Path(out) / "run.sqlite", "must contain the results of the plan", "none", hint)
+        return study
 
     def plan(
         self,
@@ -363,6 +367,8 @@ class ExternalStudy:
         with self._open(None) as runner:
             stored = {method: runner.store.affinity(key) for method, key in plan.affinities.items()}
             targets = runner.store.computed("targets")
+        if None in stored.values() or (plan.with_targets and targets is None):
+            return  # the store was removed, so the study has to be planned again
         if plan.with_targets and not self._with_targets:
             self._problem = make_problem([Task(**task) for task in plan.tasks], targets)
             self._with_targets, self._logits, self._keys = True, plan.logits, None

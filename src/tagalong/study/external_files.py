@@ -86,23 +86,13 @@ def read_results(path: Path, *, predictions: bool = False) -> list[dict[str, Any
     """
     if path.suffix.lower() == ".json":
         with report_damage(path, TableError, "save a list of results"):
-            content = json.loads(path.read_bytes())
-        return [entry.model_dump() for entry in build(list[NetworkEntry], content, str(path))]
-    table = read_table(path, as_text=True)
+            return [entry.model_dump() for entry in build(list[NetworkEntry], json.loads(path.read_bytes()))]
     values = [PREDICTIONS] if predictions else [*LOSS_COLUMNS]
-    if missing := [column for column in (*KEY_COLUMNS, *values) if column not in table]:
-        expected = f"must have the columns {', '.join((*KEY_COLUMNS, *values))}"
-        raise TableError(path, expected, f"no {', '.join(missing)}")
-    problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, [column for column in NUMBER_COLUMNS if column in table], problems)
-    unnamed = ~table["seed"].str.isdigit() | (table["network"] == "") | (table["task"] == "")
-    expected = "must have a network, a seed (a non-negative integer) and a task, and each combination only once"
-    wrong_lines = table.index[unnamed | table.duplicated(list(KEY_COLUMNS))]
-    problems += [TableError(f"{path}, line {line}", expected) for line in wrong_lines]
-    raise_problems(problems, TableError)
+    table, numbers = _read_rows(path, values)
 
     # A loss of nan was measured, whereas other words for missing values stand for networks that are not trained yet.
     given = ~table[values].apply(lambda cells: cells.str.lower()).isin(MISSING_WORDS - {"nan"})
+    problems: list[InvalidInput] = []
     results = []
     for (name, seed), rows in table.groupby(["network", "seed"], sort=False):
         filled = given.loc[rows.index]
@@ -127,6 +117,22 @@ def read_results(path: Path, *, predictions: bool = False) -> list[dict[str, Any
         problems.append(TableError(path, "must contain the results of at least one network", "none"))
     raise_problems(problems, TableError)
     return results
+
+
+def _read_rows(path: Path, values: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Reads a table as text, and its numbers, once it is known that each row is about a network, seed and task."""
+    table = read_table(path, as_text=True)
+    if missing := [column for column in (*KEY_COLUMNS, *values) if column not in table]:
+        expected = f"must have the columns {', '.join((*KEY_COLUMNS, *values))}"
+        raise TableError(path, expected, f"no {', '.join(missing)}")
+    problems: list[InvalidInput] = []
+    numbers = parse_numbers(table, [column for column in NUMBER_COLUMNS if column in table], problems)
+    unnamed = ~table["seed"].str.isdigit() | (table["network"] == "") | (table["task"] == "")
+    expected = "must have a network, a seed (a non-negative integer) and a task, and each combination only once"
+    wrong_lines = table.index[unnamed | table.duplicated(list(KEY_COLUMNS))]
+    problems += [TableError(f"{path}, line {line}", expected) for line in wrong_lines]
+    raise_problems(problems, TableError)
+    return table, numbers
 
 
 def _read_network(path: Path, rows: pd.DataFrame, numbers: pd.DataFrame, predictions: bool) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from .records import Cost, Record
 from .results import Results
 from .runner import Runner, plain_steps
 from .store import Store
+from .study_request import usable_budgets
+from .text import label_text
 from .verdict import MIN_SEEDS
 
 
@@ -153,7 +155,14 @@ def compare_trained(runner: ExternalRunner, request: PlanRequest, out: Path | No
         count += 1
     # Fewer fresh seeds would say less than the seeds that chose the candidate.
     fresh = _fresh_seeds(runner, request, seeds, count if count >= len(seeds) else 0)
-    study = replace(request.study, seeds=tuple(seeds), confirming=fresh)
+    left_out = [
+        label_text((method.name, budget))
+        for method in request.study.methods
+        for budget in (usable_budgets(method, request.study.budgets, len(runner.tasks)) if method.budgeted else [None])
+        if (method.name, budget) not in {record.label for record in records}
+    ]
+    notes = [f"no results of {', '.join(left_out)} yet"] if left_out else []
+    study = replace(request.study, seeds=tuple(seeds), confirming=fresh, notes=(*request.study.notes, *notes))
     lost = [seed for seed in request.study.seeds if seed not in _usable_seeds(runner, request, screening=False)]
     return conclude(runner, study, decisions, study.to_document(request.options), out, lost)
 
@@ -187,13 +196,14 @@ def _decide(
     """Lets each method decide, as far as results are known, and returns the networks that each of the others needs."""
     decisions: dict[str, tuple[Method, Decision]] = {}
     missing = []
-    for method in request.study.methods:
+    for method in sorted(request.study.methods, key=lambda method: (method.order, method.name)):
         try:
             method.begin(runner, seeds)
             decisions |= decide_all(runner, replace(request.study, methods=(method,), seeds=tuple(seeds)))
         except Pending as pending:  # noqa: PERF203 - the other methods may be able to decide
             missing.append(pending.jobs)
-    return decisions, missing
+    listed = [method.name for method in request.study.methods if method.name in decisions]
+    return {name: decisions[name] for name in listed}, missing
 
 
 def _comparisons(
