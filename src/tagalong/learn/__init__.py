@@ -26,7 +26,6 @@ from .classical import FITTED as FITTED
 from .classical import why_not_fitted as why_not_fitted
 from .column_types import is_missing as is_missing
 from .column_types import read_columns as read_columns
-from .column_types import typing_errors as typing_errors
 from .constant import constant_losses as constant_losses
 from .constant import constant_scores as constant_scores
 from .constant import skill_constants as skill_constants
