@@ -141,7 +141,7 @@ def test_errors_about_damaged_files_do_not_refer_to_arguments() -> None:
 
 
 def test_archives_hold_plain_arrays_only() -> None:
-    packed = pack_arrays({"a b": np.arange(3), "c": np.array("text")}, compress=True)
+    packed = pack_arrays({"a b": np.arange(3), "c": np.array("text")})
     assert unpack_arrays(packed, ["a b"])["a b"].tolist() == [0, 1, 2]
     assert str(unpack_arrays(packed)["c"]) == "text"
     with pytest.raises(KeyError):

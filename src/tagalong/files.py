@@ -274,7 +274,7 @@ def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     """Packs named arrays into an npz archive and returns its bytes.
 
     Example:
@@ -282,8 +282,7 @@ def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
         {'steps': array([1, 2])}
     """
     content = io.BytesIO()
-    save = np.savez_compressed if compress else np.savez
-    save(content, **arrays)
+    np.savez(content, **arrays)
     return content.getvalue()
 
 
