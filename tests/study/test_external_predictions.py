@@ -20,8 +20,9 @@ from external_predictions import (
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Recipe, Split, Task, outputs_on
-from tagalong.study import ExternalStudy, Results, Study, open_runner
+from tagalong.study import ExternalStudy, Results, Study, open_runner, store
 from tagalong.study.members import member_seed, serving_network
+from tagalong.study.store import pack_tensors
 
 METHODS, OPTIONS = ["stl", "ensemble", "best-of"], {"best-of": {"copies": 4}}
 
@@ -87,6 +88,27 @@ def test_a_study_that_is_continued_gives_identical_results(results: Results, tmp
     assert (again.results().records, again.results().noise) == (results.records, results.noise)
     assert again.results().learning == results.learning
     assert Results.load(tmp_path).verdict() == results.verdict()
+
+
+def test_a_process_that_is_killed_while_it_tells_leaves_the_network_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for written in range(3):  # losses, and answers on validation and test rows
+        study = planned_study(tmp_path)
+        left = [written]
+
+        def pack(tensors: Any, left: list[int] = left) -> bytes:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return pack_tensors(tensors)
+
+        told = {part: predictions_of(NAMES, 0, part) for part in ROWS}
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "pack_tensors", pack)
+            with pytest.raises(KeyboardInterrupt):
+                study.tell(NAMES, 0, **told)
+        assert (NAMES, 0) in ExternalStudy(NAMES, tmp_path).pending()
 
 
 def make_problem() -> Problem:

@@ -72,10 +72,7 @@ class ExternalRunner(Runner):
         An earlier result of the network is replaced.
         """
         key = self.keys.of(trained.job)
-        self.store.remove(key)
-        self.store.add({key: (self.keys.definition(trained.job), trained)})
-        for part, outputs in answers.items():
-            self.store.add_answers(key, part, outputs)
+        self.store.add({key: (self.keys.definition(trained.job), trained)}, answers, replace=True)
 
     def trained(self) -> dict[Job, Trained]:
         """Returns all networks whose results are known."""

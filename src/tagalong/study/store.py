@@ -133,16 +133,26 @@ class Store:
         if isinstance(error, sqlite3.DatabaseError):
             raise self._unusable(error) from error
 
-    def add(self, finished: Mapping[str, tuple[Mapping[str, Any], Trained]]) -> None:
-        """Writes the networks of one computation in one transaction. Existing rows are not changed.
+    def add(
+        self,
+        finished: Mapping[str, tuple[Mapping[str, Any], Trained]],
+        answers: Mapping[str, Mapping[str, Tensor]] | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Writes the networks of one computation in one transaction.
 
         Args:
             finished: the definition and the result of each network, by key, in the order of the computation. Training
                 the same batch again gives bit-identical results.
+            answers: the outputs of a network on the rows of "val" and "test", if they are known.
+            replace: whether to replace existing rows instead of keeping them.
         """
         batch = next(iter(finished), "")  # named by its first network
         with self._connection:
             for place, (key, (definition, trained)) in enumerate(finished.items()):
+                if replace:
+                    self._connection.execute("DELETE FROM networks WHERE key = ?", (key,))
                 weights = None if trained.state is None else pack_tensors(trained.state)
                 if weights is not None and len(weights) > MAX_BLOB_BYTES:
                     expected = f"must have at most {MAX_BLOB_BYTES / 1e9:g} GB of weights"
@@ -155,6 +165,9 @@ class Store:
                     "networks (key, definition, results, batch, place, steps, seconds, weights, losses)",
                     (key, *texts, place, trained.steps, trained.seconds, weights, _pack_losses(trained)),
                 )
+                for part, outputs in (answers or {}).items():
+                    packed = pack_tensors(outputs)
+                    self._connection.execute(f"UPDATE networks SET {part} = ? WHERE key = ?", (packed, key))
 
     def results(self, keys: Iterable[str]) -> dict[str, Trained]:
         """Returns the results of the networks that are in the store, by key, without arrays and weights."""
@@ -167,11 +180,6 @@ class Store:
     def known_keys(self) -> list[str]:
         """Returns the keys of all networks."""
         return [key for (key,) in self._connection.execute("SELECT key FROM networks").fetchall()]
-
-    def remove(self, key: str) -> None:
-        """Removes a network, if it is in the store."""
-        with self._connection:
-            self._connection.execute("DELETE FROM networks WHERE key = ?", (key,))
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
