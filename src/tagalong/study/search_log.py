@@ -64,11 +64,6 @@ class LoggedTraining:
     mixtures: float = 0.0
     size: int = 1
 
-    @property
-    def spent_text(self) -> str:
-        """The total effort spent up to and including this training run, as text."""
-        return format_effort(self.spent)
-
 
 class SearchLog:
     """The log of how `auto` arrived at its groups (see `Results.search_log`).
