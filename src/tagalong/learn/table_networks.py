@@ -23,7 +23,8 @@ BINS = {"mlp": 3, "tabm": 16}  # of each numeric column
 ROWS_PER_CODE = {"mlp": 30, "tabm": 8}  # of the training rows, at least
 MANY_COLUMNS, FEW_NUMBERS = 200, 0.1
 SMALLEST_BATCH, LARGEST_BATCH, STEPS_PER_EPOCH = 32, 256, 16
-EPOCHS, PATIENCE = 400, 16
+EPOCHS = 400
+PATIENCE = {"mlp": 16, "tabm": 8}  # more epochs of TabM cost more than they gain (benchmarks/README.md)
 MLP_RATE, TABM_RATE = 1e-3, 4e-3
 DURATION_SETTINGS = ("batch_size", "epochs", "patience")  # of a recipe: how long to train
 
@@ -48,10 +49,12 @@ class ChosenNetwork:
         return encoder is self.encoder and head is None and replace(recipe, **own) == self.recipe
 
     def tabm(self, recipe: Recipe) -> dict[str, Any]:
-        """Returns the encoder, head and recipe of a TabM network, which is trained for as long as `recipe` says."""
-        found = default_network(self.inputs, "tabm")
-        duration = {name: getattr(recipe, name) for name in DURATION_SETTINGS}
-        return found | {"recipe": replace(found["recipe"], **duration)}
+        """Returns the encoder, head and recipe of a TabM network; `recipe` may say how long to train it."""
+        network, changed = default_network(self.inputs, "tabm"), {}
+        for name in DURATION_SETTINGS:
+            if getattr(recipe, name) != getattr(self.recipe, name):
+                changed[name] = getattr(recipe, name)
+        return network | {"recipe": replace(network["recipe"], **changed)}
 
 
 def default_network(inputs: Tensor, encoder: EncoderName) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def default_recipe(inputs: Tensor, encoder: EncoderName) -> Recipe:
     """Returns the recipe of a default network; see `default_network`."""
     rate = TABM_RATE if encoder == "tabm" else MLP_RATE
     batch_size = batch_size_for(len(inputs))
-    return Recipe(lr=rate, batch_size=batch_size, epochs=EPOCHS, patience=PATIENCE, start_heads="base_rate")
+    return Recipe(lr=rate, batch_size=batch_size, epochs=EPOCHS, patience=PATIENCE[encoder], start_heads="base_rate")
 
 
 def is_fingerprint(inputs: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tagalong.learn import Problem, TabM
@@ -34,19 +34,22 @@ class DefaultMethods:
         return [f"Left out: {', '.join(some)} ({why})." for why, some in names.items()]
 
 
-def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> DefaultMethods:
+def default_methods(
+    problem: Problem, budgets: Sequence[int] | None = None, with_options: Collection[str] = ()
+) -> DefaultMethods:
     """Returns the methods that a study compares by default.
 
     A grouping is worth its effort only if it beats simpler uses of the same networks. The default methods are therefore
     one plain network (`mtl`), one larger network for each budget up to 10 (`mtl-big2`, …), copies of the plain network
     (`ensemble` and `best-of`), one network per task (`stl`), groups (`tag` and `auto`), for tables `boosting` and
     `ridge`, and what learning nothing gives (`constant`). On top of a TabM network, copies and groups bring little,
-    and are not trained by default; there, `blend` averages the network with `boosting` and `ridge`. Methods that do
-    not support the problem are left out.
+    and are trained only if there are options for them, e.g. an effort; `blend` averages the network with `boosting`
+    and `ridge` instead. Methods that do not support the problem are left out.
 
     Args:
         problem: the problem of the study.
         budgets: the limits on the number of networks. Defaults to those of `Study.run`.
+        with_options: the methods for which the study has options.
 
     Example:
         >>> import numpy as np
@@ -62,8 +65,9 @@ def default_methods(problem: Problem, budgets: Sequence[int] | None = None) -> D
     names = ["mtl", *larger, "ensemble", "best-of", "stl", "tag", "auto", "boosting", "ridge", "constant"]
     left_out = {}
     if isinstance(problem.encoder, TabM):
-        left_out = dict.fromkeys(names[1:-3], "brings little on top of TabM, and takes long")
-        names = ["mtl", "blend", *names[-3:]]
+        unasked = [name for name in names[1:-3] if name not in with_options]
+        left_out = dict.fromkeys(unasked, "brings little on top of TabM, and takes long")
+        names = ["mtl", "blend", *(name for name in names[1:] if name not in unasked)]
     left_out |= {name: why for name in names if (why := _why_not(name, problem, given))}
     return DefaultMethods(tuple(name for name in names if name not in left_out), left_out)
 

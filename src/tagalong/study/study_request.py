@@ -98,7 +98,7 @@ def check_request(
     if methods is None:
         methods = ["mtl"]
         if problem is not None and not collected:
-            usual = default_methods(problem, _possible(wanted))
+            usual = default_methods(problem, _possible(wanted), options or ())
             methods, notes = usual.names, usual.notes
             # An effort is meant for those that can be used.
             options = {
