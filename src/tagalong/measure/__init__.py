@@ -11,11 +11,9 @@ from .estimators import Lookahead as Lookahead
 from .estimators import Observed as Observed
 from .estimators import Quantity as Quantity
 from .estimators import estimator_names as estimator_names
-from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import Auto as Auto
 from .schedules import Every as Every
-from .schedules import MeasuredLoader as MeasuredLoader
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule

@@ -66,7 +66,7 @@ def plain_step_seconds(setup: Setup, closure: Callable[[], Any] | LazyLosses) ->
     watch = Stopwatch(setup.parameters[0].device)
     if isinstance(closure, LazyLosses):
         task = next(iter(closure))
-        returned = {task: closure.compute(task)}
+        returned = {task: closure.closures[task]()}
     else:
         returned = closure()
     losses = list(TaskLosses.read(returned).by_task.values())

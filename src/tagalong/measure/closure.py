@@ -48,12 +48,10 @@ class ReplayableClosure:
         closure: The user's closure.
         setup: The meter's settings.
         replayer: The replayer that runs the closure.
-        needed: The tasks whose losses are needed; a closure that computes all losses at once ignores this.
         verify: Whether to run all checks on the closure, not only those that cost nothing.
         held_out: Whether this is the closure that computes the held-out losses.
 
     Attributes:
-        needed: The tasks whose losses the first run computes; empty if it computes all.
         held_out: Whether this is the closure that computes the held-out losses.
         verify: Whether to run all checks on it.
         what: The name of the closure in messages.
@@ -74,19 +72,18 @@ class ReplayableClosure:
         closure: Any,
         setup: Setup,
         replayer: Replayer,
-        needed: Iterable[str] = (),
         *,
         verify: bool,
         held_out: bool = False,
     ) -> None:
         self._closure, self._replayer, self.held_out, self.verify = closure, replayer, held_out, verify
-        self.needed = list(dict.fromkeys(needed))
         self.what = "held-out closure" if held_out else "closure"
         self.graphs: dict[str, LossGraph] = {}
-        # Held-out losses that are not differentiated need no graph.
-        self._keeps_graph = setup.uses_gradients or not held_out
+        is_per_task = isinstance(closure, LazyLosses)
+        functions = [*closure.closures.values()] if is_per_task else [closure]
+        # Held-out losses that are not differentiated need no graph, and with one closure per task, one at a time does.
+        self._keeps_graph = not is_per_task and (setup.uses_gradients or not held_out)
         self._detects_modules = not setup.models
-        functions = self._functions()
         self.state = ClosureState(setup.state_memory, replayer.constants, verify=verify)
         for function in functions:
             if isinstance(function, MethodType):
@@ -98,7 +95,7 @@ class ReplayableClosure:
 
     @property
     def names(self) -> list[str]:
-        # The names of all tasks that the closure knows, whether or not they have a loss.
+        # The names of all tasks that the closure returned, whether or not they have a loss.
         return [name for name in returned_losses(self.returned) or () if isinstance(name, str)]
 
     def run(self, watch: Stopwatch | None = None) -> None:
@@ -111,7 +108,7 @@ class ReplayableClosure:
         with save_called_modules(self.state) if self._detects_modules else nullcontext():
             if watch is not None:
                 watch.stop()
-            self.returned = self._compute(self.needed) if self._keeps_graph else self._rerun(self.needed)
+            self.returned = self._compute() if self._keeps_graph else self._rerun()
             if watch is not None:
                 watch.start()
         self.changed = self.state.save_end()
@@ -120,8 +117,12 @@ class ReplayableClosure:
             self.graphs = {task: LossGraph([loss], self.start_nr) for task, loss in self.losses.by_task.items()}
 
     def replay(self, tasks: Sequence[str] | None = None) -> TaskLosses:
-        """Runs the closure again for some tasks, from the same random state, buffers and modes as the first time."""
-        return TaskLosses.read(self._rerun(self.needed if tasks is None else tasks))
+        """Runs the closure again, from the same random state, buffers and modes as the first time.
+
+        Args:
+            tasks: The tasks whose losses are needed; all by default. Only closures of single tasks use this.
+        """
+        return TaskLosses.read(self._rerun(tasks))
 
     def restore_start(self) -> None:
         self.state.restore(self.state.start)
@@ -139,14 +140,10 @@ class ReplayableClosure:
         self.restore_end()
         return self.losses.by_task[task]
 
-    def _rerun(self, tasks: Sequence[str]) -> Any:
+    def _rerun(self, tasks: Sequence[str] | None = None) -> Any:
         return self._replayer.run(partial(self._compute, tasks), self.state)
 
-    def _functions(self) -> list[Callable[..., Any]]:
-        # The user's functions that a run calls.
-        return [self._closure]
-
-    def _compute(self, tasks: Sequence[str]) -> Any:
+    def _compute(self, tasks: Sequence[str] | None = None) -> Any:
         return self._closure()
 
 
@@ -256,98 +253,61 @@ def _walk_graph(start: Iterable[Node | None]) -> tuple[dict[int, Tensor], set[No
     return leaves, nodes
 
 
-TaskClosure = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
-"""A function that returns the loss of one task, or a function that fetches a batch and one that returns its loss."""
-
-
-def is_task_closures(closure: object) -> TypeGuard[Mapping[str, TaskClosure]]:
+def is_task_closures(closure: object) -> TypeGuard[Mapping[str, Callable[[], Any]]]:
     """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
-    values = closure.values() if isinstance(closure, Mapping) else ()
-    return any(callable(c[0] if isinstance(c, tuple) and c else c) for c in values)
+    return isinstance(closure, Mapping) and any(map(callable, closure.values()))
 
 
 class LazyLosses(Mapping[str, Any]):
     """The losses of a call with one closure per task. Each loss is computed when it is first read.
 
     Only the closures of the tasks that are read run, in the order in which they are read, exactly as if they were
-    called directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next. Batches are
-    fetched when they are first needed, and kept for the rest of the call.
+    called directly. To keep one graph at a time, call ``backward()`` on one loss before reading the next.
 
     Args:
         closures: The closure of each task.
     """
 
-    def __init__(self, closures: Mapping[str, TaskClosure]) -> None:
+    def __init__(self, closures: Mapping[str, Callable[[], Any]]) -> None:
         for task, closure in closures.items():
-            is_pair = isinstance(closure, tuple) and len(closure) == 2 and all(map(callable, closure))
-            if not isinstance(task, str) or not (is_pair or callable(closure)):
-                raise ClosureError(
-                    [
-                        f"the closure of task {task!r} must be given under a string, and be a function that returns a "
-                        "loss, or a pair of functions that fetch a batch and return the loss of the batch."
-                    ]
+            if not isinstance(task, str) or not callable(closure):
+                problem = (
+                    f"the closure of task {task!r} must be given under a string, and be a function without arguments."
                 )
-        self._closures = closures
-        self._batches: dict[str, Any] = {}
+                raise ClosureError([problem])
+        self.closures = closures
         self._losses: dict[str, Any] = {}
 
     def __getitem__(self, task: str) -> Any:
         if task not in self._losses:
-            self._losses[task] = self.compute(task)
+            self._losses[task] = self.closures[task]()
         return self._losses[task]
 
     def __contains__(self, task: object) -> bool:
-        return task in self._closures
+        return task in self.closures
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._closures)
+        return iter(self.closures)
 
     def __len__(self) -> int:
-        return len(self._closures)
-
-    def function(self, task: str) -> Callable[..., Any]:
-        closure = self._closures[task]
-        return closure[1] if isinstance(closure, tuple) else closure
-
-    def fetch(self, task: str) -> list[Any]:
-        # Returns the arguments of a task's function: its batch, fetched if this is the first time, or nothing.
-        closure = self._closures[task]
-        if not isinstance(closure, tuple):
-            return []
-        if task not in self._batches:
-            self._batches[task] = closure[0]()
-        return [self._batches[task]]
-
-    def compute(self, task: str) -> Any:
-        # Runs a task's closure, and returns what it returns: a loss, or a loss and its weight.
-        return self.function(task)(*self.fetch(task))
+        return len(self.closures)
 
 
 class ReplayableTasks(ReplayableClosure):
-    """Runs and replays some of the closures of a call, each from the same state of modules and random generators."""
+    """Runs and replays one closure per task, each from the same state of modules and random generators."""
 
     _closure: LazyLosses
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._closure)
 
     def loss_with_graph(self, task: str) -> Tensor:
         # Runs the task's closure again, and returns its loss with its graph.
         self.restore_start()
-        return TaskLosses.read({task: self._closure.compute(task)}).by_task[task]
+        return TaskLosses.read({task: self._closure.closures[task]()}).by_task[task]
 
-    def _functions(self) -> list[Callable[..., Any]]:
-        self._keeps_graph = False  # one at a time is enough
-        for task in self.needed:
-            self._closure.fetch(task)  # before the random state is saved, which replays start from
-        return [self._closure.function(task) for task in self.needed]
-
-    def _compute(self, tasks: Sequence[str]) -> dict[str, Any]:
+    def _compute(self, tasks: Sequence[str] | None = None) -> dict[str, Any]:
         items = {}
-        for task in tasks:
+        for task in tasks or self._closure:
             self.restore_start()
-            item = self._closure.compute(task)
+            item = self._closure.closures[task]()
             if self.verify and task not in self.graphs:
                 self.graphs[task] = LossGraph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
             items[task] = _without_graph(item)

@@ -165,20 +165,6 @@ def estimator_names() -> list[str]:
     return sorted(_estimators.names())
 
 
-def make_estimator(name: str) -> Estimator:
-    """Returns the estimator with this name.
-
-    Raises:
-        InvalidInput: If no estimator has this name, or its package cannot be loaded. The message suggests the closest
-            name.
-
-    Example:
-        >>> sorted(make_estimator("lookahead").needs)
-        ['after']
-    """
-    return _estimators.find(name)
-
-
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
     # Returns the chosen estimators, looking them up by name.
     items = [chosen] if isinstance(chosen, str | Estimator) else list(chosen)

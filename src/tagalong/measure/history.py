@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ class MeterHistory:
     Attributes:
         tasks: Task names, or None if they are not known yet.
         source_counts: How often each task has been a source.
-        pair_counts: How often each source has been measured together with each target.
         touched: The indices of the shared parameters that each task depends on.
         late_tasks: How often each task that is not measured has appeared.
     """
@@ -41,7 +39,6 @@ class MeterHistory:
         self._may_lack_tasks = tasks is not None
         self.late_tasks: Counter[str] = Counter()
         self.source_counts: Counter[str] = Counter()
-        self.pair_counts: Counter[tuple[str, str]] = Counter()
         self.touched: dict[str, set[int]] = {}
         self._estimators = estimators
         self._calls: list[int] = []  # the numbers of the measured calls
@@ -54,8 +51,6 @@ class MeterHistory:
         self.flush()  # the previous reading arrived long ago
         self.tasks = task_names(reading.tasks)
         self.source_counts.update(reading.sources)
-        if len(reading.targets) < len(reading.before):  # only needed if targets are sampled
-            self.pair_counts.update(product(reading.sources, reading.targets))
         for task, indices in reading.touched.items():
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
@@ -141,7 +136,6 @@ class MeterHistory:
         return {
             "tasks": None if self.tasks is None else list(self.tasks),
             "source_counts": dict(self.source_counts),
-            "pair_counts": [[*pair, number] for pair, number in self.pair_counts.items()],
             "late_tasks": dict(self.late_tasks),
             "touched": {task: sorted(indices) for task, indices in self.touched.items()},
             "calls": list(self._calls),
@@ -155,7 +149,6 @@ class MeterHistory:
             raise InvalidInput("state", f"must have the tasks {list(self.tasks)}", str(list(tasks)))
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self.source_counts = Counter(state["source_counts"])
-        self.pair_counts = Counter({(source, target): number for source, target, number in state["pair_counts"]})
         self.late_tasks = Counter(state["late_tasks"])
         self.touched = {task: set(indices) for task, indices in state["touched"].items()}
         self._calls, self._values, self._waiting = list(state["calls"]), list(state["values"].numpy().copy()), None

@@ -35,10 +35,9 @@ from .problems import (
     repeat_problems,
     step_notes,
 )
+from .schedules import Schedule
 from .setup import Setup
 from .steps import StepRules
-
-Chosen = tuple[Sequence[str], Sequence[str]]  # sources and targets
 
 
 def measure_step(
@@ -46,7 +45,7 @@ def measure_step(
     history: MeterHistory,
     main: ReplayableClosure,
     held_out: ReplayableClosure | None,
-    choose: Callable[[Sequence[str], Sequence[str]], Chosen],
+    schedule: Schedule,
     call: int,
     training: TrainingGradient | None = None,
 ) -> tuple[Reading | None, list[str]]:
@@ -57,7 +56,7 @@ def measure_step(
         history: What has been measured before.
         main: The user's closure, which has already run.
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
-        choose: A function that selects sources and targets from the tasks that can be sources and targets.
+        schedule: The schedule, which chooses the sources.
         call: The number of previous calls to the meter.
         training: Adds up the weighted task gradients, for training.
 
@@ -89,8 +88,8 @@ def measure_step(
         notes += closure_notes(main, tasks, setup)
     if main.verify or held_out is not None:
         main.restore_end()  # so that a function given as `weights` sees what the closure wrote
-    sources, targets = choose(present, comparable)
-    if not sources or not targets:
+    sources, targets = schedule.choose(present, history.source_counts, setup.seed), comparable
+    if not sources:
         return None, notes
 
     # 3. What computes the gradients and steps; nothing is computed yet. The null step follows those on the sources.
@@ -124,8 +123,7 @@ def measure_step(
     notes += [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in negative]
 
     # 5. Affinities
-    of_main, of_targets = (np.isin(tasks, closure.needed or tasks) for closure in (main, target_closure))
-    missing = np.logical_or.outer(np.isnan(main_losses), np.isnan(before)) & np.logical_and.outer(of_main, of_targets)
+    missing = np.logical_or.outer(np.isnan(main_losses), np.isnan(before))
     infinite = ~missing & np.logical_or.outer(np.isinf(main_losses), np.isinf(before))
     number = {id(p): k for k, p in enumerate(setup.parameters)}
     touched = {t: {number[id(gradients.parameters[i])] for i in indices} for t, indices in gradients.touched.items()}
@@ -214,36 +212,21 @@ def first_order(
     if None in steps:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
         quantities = {name: torch.cat([values, torch.zeros_like(values[:1])]) for name, values in quantities.items()}
     if "slopes" in needs:
-        quantities["slopes"] = slopes(rules, gradients, steps, source_rows, target_rows)
+        quantities["slopes"] = slopes(rules, gradients, steps, target_rows)
     return quantities
 
 
-def slopes(
-    rules: StepRules, gradients: TaskGradients, steps: Steps, source_rows: Matrices, target_rows: Matrices
-) -> Tensor:
+def slopes(rules: StepRules, gradients: TaskGradients, steps: Steps, target_rows: Matrices) -> Tensor:
     # Returns ⟨g_j, −Δθ_i⟩ [steps, targets].
+    origin = [p.data for p in gradients.parameters]
     device = target_rows[0].device
-
-    def effects(source: str | None) -> Tensor:  # [parameters, targets]
-        origin = [p.data for p in gradients.parameters]
+    rows = []
+    for source in steps:
         step = [torch.zeros_like(p) for p in origin]
         rules.add_step(step, gradients.for_step(source), origin)
-        pairs = zip(target_rows, step, strict=True)
-        return torch.stack([-(matrix @ part.reshape(-1).to(matrix.dtype)).to(device) for matrix, part in pairs])
-
-    factor = rules.slope(len(gradients.parameters))
-    if factor is None:
-        return torch.stack([effects(source).sum(0) for source in steps])
-    # Δθ_i = Δθ(0) + c w_i g_i on the parameters that task i uses, so inner products of gradients suffice.
-    sources = [task for task in steps if task is not None]
-    products = zip(sources, inner_products(source_rows, target_rows), strict=True)
-    result = torch.stack([row * gradients.weight(task) * -factor for task, row in products])
-    if rules.idle:
-        return result
-    null_effects = effects(None)
-    used = [[k in gradients.touched[task] for k in range(len(null_effects))] for task in sources]
-    result += torch.tensor(used).to(null_effects) @ null_effects
-    return torch.cat([result, null_effects.sum(0, keepdim=True)]) if None in steps else result
+        products = [matrix @ part.reshape(-1).to(matrix.dtype) for matrix, part in zip(target_rows, step, strict=True)]
+        rows.append(-torch.stack([product.to(device) for product in products]).sum(0))
+    return torch.stack(rows)
 
 
 def inner_products(rows: Matrices, columns: Matrices) -> Tensor:

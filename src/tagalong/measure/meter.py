@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import combinations
 from typing import Any, Literal, TypeVar, overload
 
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity
-from tagalong.errors import is_positive_integer
 from tagalong.registry import unknown_name
 
 from .check import Check, plain_step_seconds, summarize
@@ -27,16 +25,14 @@ from .closure import (
     LazyLosses,
     ReplayableClosure,
     ReplayableTasks,
-    TaskClosure,
     is_task_closures,
-    raise_closure_problems,
 )
 from .estimators import Estimator, resolve_estimators
 from .gradients import TrainingGradient
 from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
-from .measurement import Chosen, measure_step
-from .objects import STATE_MEMORY, ClosureState
+from .measurement import measure_step
+from .objects import STATE_MEMORY
 from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
@@ -50,7 +46,8 @@ ONE_TASK_PER_CALL = (
     "estimator='streaming', no closure is needed: call meter.observe(task) after backward()."
 )
 
-Closures = Callable[[], Any] | Mapping[str, TaskClosure]
+TaskClosures = Mapping[str, Callable[[], Any]]
+Closures = Callable[[], Any] | TaskClosures
 T = TypeVar("T")
 
 
@@ -126,8 +123,6 @@ class AffinityMeter:
         sketch_dimension: int = 1021,
         seed: int = 0,
     ) -> None:
-        if not is_positive_integer(sketch_dimension):
-            raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
         estimators: list[Any] = list(estimator) if isinstance(estimator, list | tuple) else [estimator]
         self._streamed = ["streaming"] if "streaming" in estimators else []
         others = [item for item in estimators if item != "streaming"]
@@ -143,10 +138,11 @@ class AffinityMeter:
             scaler=scaler,
             process_group=process_group,
             state_memory=state_memory,
+            sketch_dimension=sketch_dimension,
+            seed=seed,
         )
         self._unused_schedule = as_schedule(every, max_overhead)
         self._given_tasks = None if tasks is None else task_names(tasks)
-        self._seed, self._dimension = seed, sketch_dimension
         self._replayer, self._is_trial = Replayer(), False
         self._training = TrainingGradient(self._setup)
         self.reset()
@@ -155,9 +151,7 @@ class AffinityMeter:
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T: ...
 
     @overload
-    def __call__(
-        self, closure: Mapping[str, TaskClosure], held_out: Mapping[str, TaskClosure] | None = None
-    ) -> LazyLosses: ...
+    def __call__(self, closure: TaskClosures, held_out: TaskClosures | None = None) -> LazyLosses: ...
 
     def __call__(self, closure: Any, held_out: Any = None) -> Any:
         """Runs `closure`, takes a measurement if one is due, and returns the closure's result with its graph intact.
@@ -168,10 +162,8 @@ class AffinityMeter:
                 it must use the same batch each time. What these runs change is restored. A task without labels may be
                 absent, None or NaN. Where gradients are disabled, the closure runs and the call does not count. It can
                 also be a mapping ``{task: function that returns its loss}``, for tasks that have batches of their own.
-                Then only the functions that are needed run, and only one graph is kept at a time. Instead of such a
-                function, a pair ``(fetch, loss)`` can be given: ``fetch()`` returns a batch and ``loss(batch)`` its
-                loss, and `fetch` runs at most once per call, and only if the loss is needed. In this form, the meter
-                returns a mapping that computes each loss when it is first read.
+                Then only one graph is kept at a time, and the meter returns a mapping that computes each loss when it
+                is first read.
             held_out: A function that returns the losses on other rows, such as a validation batch. Steps are then
                 computed from `closure`, and the losses before and after them from `held_out`. If `closure` is a
                 mapping, so is `held_out`.
@@ -210,7 +202,7 @@ class AffinityMeter:
         closure, held_out = self._read_closures(closure, held_out)
         is_due = self._begin_call(held_out)
         if is_due:
-            with ClosureState(0), without_caches():  # fetching batches may draw random numbers
+            with without_caches():
                 self._measured_call(closure, held_out)
         return is_due
 
@@ -279,8 +271,7 @@ class AffinityMeter:
         """Measures one step without recording it, and reports what would be measured and at what cost.
 
         Args:
-            closure: A function that returns the losses, or one per task, as in a call to the meter. With one per task,
-                all of them run, but only the pairs that the schedule would choose are measured.
+            closure: A function that returns the losses, or one per task, as in a call to the meter.
             held_out: A function that returns the held-out losses, or one per task, as in a call to the meter.
         """
         main, target = self._read_closures(closure, held_out)
@@ -292,7 +283,7 @@ class AffinityMeter:
         self._setup.find_wrapper()
         is_training = not isinstance(main, LazyLosses)
         plain, measuring = [], []
-        with ClosureState(0), without_caches():  # fetching batches may draw random numbers
+        with without_caches():
             replayable = trial._measured_call(main, target, is_training=is_training)
             for _ in range(CHECK_REPEATS):
                 try:
@@ -322,9 +313,7 @@ class AffinityMeter:
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
         self._history = MeterHistory(self._given_tasks, self._setup.estimators)
-        self._stream = (
-            GradientStream(self._setup, self._dimension, self._seed, self._given_tasks) if self._streamed else None
-        )
+        self._stream = GradientStream(self._setup, self._given_tasks) if self._streamed else None
         self._clock = TrainingClock()
         self.calls = 0
         self._steps = 0  # that were taken, even if their gradients overflowed so that they do not count as measured
@@ -454,27 +443,26 @@ class AffinityMeter:
         """
         setup, verify, call = self._setup, self._is_checked(), self.calls - 1
         self._stopwatch = Stopwatch(setup.parameters[0].device)
-        replayable: type[ReplayableClosure] = ReplayableClosure
-        choose: Callable[[Sequence[str], Sequence[str]], Chosen] = self._choose
-        sources, targets = list[str](), list[str]()
-        if isinstance(closure, LazyLosses):  # only the closures of the tasks that are needed run
-            sources, targets = map(list, self._choose_closures(closure, held_out))
-            replayable, choose = ReplayableTasks, partial(_in_common, (sources, targets))
-        needed = sources if held_out is not None else [*sources, *targets]
-        if self._is_trial and verify:  # to find out which parameters each task depends on
-            needed = [*closure] if sources else []
-        main = replayable(closure, setup, self._replayer, needed, verify=verify)
+        replayable = ReplayableTasks if isinstance(closure, LazyLosses) else ReplayableClosure
+        if (
+            replayable is ReplayableTasks and not setup.replicas.alone
+        ):  # ranks would have to agree which closures to run
+            raise ValueError(
+                "one closure per task is not supported under data parallelism; pass one closure that returns the "
+                "losses of all tasks"
+            )
+        main = replayable(closure, setup, self._replayer, verify=verify)
         main.run(self._stopwatch if is_training else None)
 
         # `backward` can reuse the task gradients if one process has computed all of them.
-        can_reuse = self._training.wanted and setup.wrapper is None and setup.replicas.alone and not sources
+        can_reuse = is_training and self._training.wanted and setup.wrapper is None and setup.replicas.alone
         training = self._training if can_reuse else None
         target, reading, notes = None, None, list[str]()
         try:
             if held_out is not None:
-                target = replayable(held_out, setup, self._replayer, targets, verify=verify, held_out=True)
+                target = replayable(held_out, setup, self._replayer, verify=verify, held_out=True)
                 target.run()
-            reading, notes = measure_step(setup, self._history, main, target, choose, call, training)
+            reading, notes = measure_step(setup, self._history, main, target, self._schedule, call, training)
         except ClosureError as error:
             if not self._history.source_counts:
                 raise
@@ -507,25 +495,6 @@ class AffinityMeter:
             # Ranks must agree on when to measure next.
             durations = self._setup.replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
-
-    def _choose(self, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
-        sources = self._schedule.choose(sources, self._history.source_counts, self._seed)
-        pairs = self._history.pair_counts
-        counts = {target: sum(pairs[source, target] for source in sources) for target in targets} if pairs else {}
-        return sources, self._schedule.choose_targets(targets, counts, self._seed)
-
-    def _choose_closures(self, closure: LazyLosses, held_out: LazyLosses | None) -> Chosen:
-        # With one closure per task, sources and targets are chosen before any of the closures has run.
-        if not self._setup.replicas.alone:  # ranks would have to agree on which closures to run
-            raise_closure_problems(
-                [
-                    "one closure per task is not supported under data parallelism; pass one closure that returns the "
-                    "losses of all tasks."
-                ]
-            )
-        tasks = (self._history.tasks if self._history.source_counts else None) or (*closure, *(held_out or ()))
-        sources, targets = ([t for t in losses if t in tasks] for losses in (closure, held_out or closure))
-        return self._choose(sources, targets)
 
     def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
         names = self._names()
@@ -561,9 +530,5 @@ class AffinityMeter:
             "estimators": self._names(),
             "update": self._setup.update if uses_steps else None,
             "per_lr": self._setup.per_lr,
-            "sketch": [self._dimension, self._seed] if self._streamed else None,
+            "sketch": [self._setup.sketch_dimension, self._setup.seed] if self._streamed else None,
         }
-
-
-def _in_common(chosen: Chosen, sources: Sequence[str], targets: Sequence[str]) -> Chosen:
-    return [task for task in chosen[0] if task in sources], [task for task in chosen[1] if task in targets]

@@ -142,12 +142,6 @@ class ClosureState:
             if write is not None:
                 write(target, content)
 
-    def __enter__(self) -> ClosureState:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.restore(self.start)
-
     def _save(self, target: Any, read: Read, write: Write, name: str = "") -> None:
         self._places.append((target, read, write, name))
         self.start.append(read(target))

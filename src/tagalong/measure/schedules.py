@@ -1,4 +1,4 @@
-"""When to measure: at fixed intervals, within a time budget, a few source tasks at a time, or as batches are loaded."""
+"""When to measure: at fixed intervals, within a time budget, or a few source tasks at a time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from tagalong.errors import is_integer, is_positive, is_positive_integer
-
-if TYPE_CHECKING:
-    from .meter import AffinityMeter
 
 
 class Schedule(ABC):
@@ -36,10 +32,6 @@ class Schedule(ABC):
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
         """Returns the `present` tasks to measure as sources, given how often each task was measured before."""
-        return present
-
-    def choose_targets(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        """Returns the `present` tasks to measure as targets, given how often each was measured with the sources."""
         return present
 
 
@@ -97,34 +89,22 @@ class RoundRobin(Every):
     Args:
         every: The interval in calls.
         sources: The number of source tasks per measured step.
-        targets: The number of target tasks per measured step, chosen in the same way among the pairs with the sources;
-            all by default. This saves time only with one closure per task.
 
     Example:
         >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
         ['b']
     """
 
-    def __init__(self, every: int = 1, sources: int = 1, targets: int | None = None) -> None:
+    def __init__(self, every: int = 1, sources: int = 1) -> None:
         super().__init__(every)
         self.sources = _check_positive("sources", sources)
-        self.targets = None if targets is None else _check_positive("targets", targets)
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        return _least_measured(present, counts, self.sources, f"{seed} {sum(counts.values())}")
-
-    def choose_targets(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        if self.targets is None:
-            return present
-        return _least_measured(present, counts, self.targets, f"{seed} targets {sum(counts.values())}")
-
-
-def _least_measured(present: Sequence[str], counts: Mapping[str, int], number: int, seed: str) -> list[str]:
-    # Ties are broken at random; otherwise periodic data (one loader per task) could starve some pairs.
-    order = list(present)
-    random.Random(seed).shuffle(order)
-    chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[:number])
-    return [task for task in present if task in chosen]
+        # Ties are broken at random; otherwise periodic data (one loader per task) could starve some pairs.
+        order = list(present)
+        random.Random(f"{seed} {sum(counts.values())}").shuffle(order)
+        chosen = sorted(order, key=lambda task: counts.get(task, 0))[: self.sources]
+        return [task for task in present if task in chosen]
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
@@ -216,42 +196,3 @@ class TrainingClock:
     def overhead(self) -> float:
         plain = self._read()
         return self._measuring / plain if plain > 0 else 0.0
-
-
-class MeasuredLoader:
-    """Wraps a data loader, and measures each batch just before the training loop receives it.
-
-    Pass it instead of the loader to a ``fit`` method that contains the training loop. At that point, the parameters and
-    the optimizer are in the state in which the training step will find them. Training does not change: the batches are
-    the same, and everything that a measurement changes is restored.
-
-    Args:
-        loader: The data loader, or any iterable of batches.
-        meter: The meter. It counts every batch as a call.
-        task_losses: A function that takes a batch and returns the losses by task, like a closure of the meter. It must
-            not change the batch, and it must move the batch to the device if the training loop does so.
-
-    Example:
-        >>> from tagalong import AffinityMeter
-        >>> encoder, loader = torch.nn.Linear(3, 2), [torch.ones(4, 3), torch.zeros(4, 3)]
-        >>> meter = AffinityMeter(encoder, lr=0.1, every=2)
-        >>> measured = MeasuredLoader(loader, meter, lambda x: dict(zip("ab", encoder(x).pow(2).mean(0))))
-        >>> len(measured), len([batch for batch in measured]), meter.measured
-        (2, 2, 1)
-    """
-
-    def __init__(self, loader: Iterable[Any], meter: AffinityMeter, task_losses: Callable[[Any], Any]) -> None:
-        self.loader, self.meter, self.task_losses = loader, meter, task_losses
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self.loader:
-            self.meter.measure_only(partial(self.task_losses, batch))
-            yield batch
-
-    def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "loader":  # not yet set while being unpickled
-            raise AttributeError(name)
-        return getattr(self.loader, name)

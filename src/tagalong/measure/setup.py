@@ -9,10 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from tagalong.errors import InvalidInput, is_positive
+from tagalong.errors import InvalidInput, is_positive, is_positive_integer
 
 from .distributed import Replicas, find_wrapper, is_sharded
 from .estimators import Estimator
@@ -49,11 +48,15 @@ class Setup:
         scaler: torch.amp.GradScaler | None,
         process_group: Any,
         state_memory: float,
+        sketch_dimension: int,
+        seed: int,
     ) -> None:
         if update not in (None, "sgd", "optimizer"):
             raise ValueError(f"`update` must be 'sgd', 'optimizer' or None, found {update!r}")
         if lr is not None and not is_positive(lr):
             raise ValueError(f"`lr` must be a positive number, found {lr!r}")
+        if not is_positive_integer(sketch_dimension):
+            raise ValueError(f"`sketch_dimension` must be a positive integer, found {sketch_dimension!r}")
         modules = [model] if isinstance(model, nn.Module) else list(model or [])
         if not all(isinstance(module, nn.Module) for module in modules):
             raise ValueError(f"`model` must be a Module or a list of Modules, found {model!r}")
@@ -63,7 +66,7 @@ class Setup:
         self.optimizers = read_optimizers(optimizer)
         self.update: Update = update or ("optimizer" if self.optimizers else "sgd")
         self.weights, self.scaler, self.process_group = weights, scaler, process_group
-        self.state_memory = state_memory
+        self.state_memory, self.sketch_dimension, self.seed = state_memory, sketch_dimension, seed
         self.wrapper: DistributedDataParallel | None = None
 
         self.needs = frozenset().union(*(estimator.needs for estimator in estimators))
@@ -140,8 +143,6 @@ def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[
             raise ValueError("`shared` contains a tensor computed from other tensors; pass the Parameters themselves")
         if parameter.is_complex():
             raise ValueError("`shared` contains complex parameters, which the meter does not support; leave them out")
-        if isinstance(parameter, UninitializedParameter):
-            raise ValueError("`shared` contains a lazy parameter; run the model once before creating the meter")
         if getattr(parameter, "_fsdp_flattened", False):
             raise ValueError(
                 "`shared` contains flattened parameters (FSDP1), which the meter does not support; use fully_shard "

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.adam import adam
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 FORMULA_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
@@ -50,11 +49,6 @@ class StepRules:
             raise ValueError(f"`per_lr` needs one learning rate for all parameters, found {self._learning_rates}")
         return self._learning_rates[0]
 
-    def slope(self, number: int) -> float | None:
-        """Returns c if the step on a gradient g is the step on zero plus c·g for all `number` parameters, else None."""
-        slopes = [rule.slope(index) for rule, indices in self._rules.items() for index in indices]
-        return slopes[0] if len(slopes) == number and len(set(slopes)) == 1 else None
-
     def add_step(self, out: Tensors, gradients: Sequence[Tensor | None], origin: Tensors) -> None:
         """Adds the step on `gradients`, starting from `origin`, to `out` (the parameter values or zeros).
 
@@ -76,10 +70,6 @@ class StepRule(ABC):
     """
 
     idle = False
-
-    def slope(self, index: int) -> float | None:
-        """Returns c if the step on a gradient g equals the step on a zero gradient plus c·g, otherwise None."""
-        return None
 
     @abstractmethod
     def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
@@ -107,9 +97,6 @@ class SgdRule(StepRule):
         self._buffers = {index: states[index]["momentum_buffer"] for index in has_buffer}
         self.idle = not self._momentum and not self._decay
 
-    def slope(self, index: int) -> float | None:
-        return -self._lr * self._coefficients(index in self._buffers)[0] * self._sign
-
     def _coefficients(self, has_buffer: bool) -> tuple[float, float]:
         # of d and m in the step direction
         fresh = 1.0 - self._dampening if has_buffer else 1.0
@@ -132,14 +119,17 @@ class SgdRule(StepRule):
 
 
 class AdamRule(StepRule):
-    """The step of `torch.optim.Adam` and `AdamW`, computed by torch's own update on copies of the moments."""
+    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay.
+
+    This is the step of `torch.optim.Adam` and `AdamW`, whose own function is slower for many small tensors.
+    """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
         self._group, self._decoupled = group, decoupled
         self._states = {index: state for index, state in states.items() if "exp_avg" in state}
         # Counts on a device are read in one transfer.
         counts = [torch.as_tensor(s["step"], dtype=torch.float32).reshape(()) for s in self._states.values()]
-        self._counts = dict(zip(self._states, torch.stack(counts).cpu() if counts else (), strict=True))
+        self._counts = dict(zip(self._states, torch.stack(counts).tolist() if counts else (), strict=True))
 
     def add_step(self, out: Tensors, indices: Sequence[int], gradients: Tensors, origin: Tensors) -> None:
         ends = accumulate(g.numel() for g in gradients)
@@ -148,36 +138,36 @@ class AdamRule(StepRule):
             self._add_chunk(*map(list, list(zip(*chunk, strict=True))[1:]))
 
     def _add_chunk(self, out: list[Tensor], indices: list[int], gradients: list[Tensor], origin: list[Tensor]) -> None:
-        lr, decay, (beta1, beta2) = float(self._group["lr"]), float(self._group["weight_decay"]), self._group["betas"]
-        if self._group["maximize"]:
+        group = self._group
+        lr, decay, (beta1, beta2) = float(group["lr"]), float(group["weight_decay"]), map(float, group["betas"])
+        if group["maximize"]:
             gradients = list(torch._foreach_neg(gradients))
         if decay and not self._decoupled:
             gradients = list(torch._foreach_add(gradients, origin, alpha=decay))
-        step = [torch.zeros_like(g) for g in gradients]
-        adam(
-            step,
-            gradients,
-            self._moments("exp_avg", indices, step),
-            self._moments("exp_avg_sq", indices, step),
-            self._moments("max_exp_avg_sq", indices, step) if self._group["amsgrad"] else [],
-            [self._counts[k].clone() if k in self._counts else torch.zeros(()) for k in indices],
-            foreach=True,
-            amsgrad=self._group["amsgrad"],
-            beta1=float(beta1),
-            beta2=float(beta2),
-            lr=lr,
-            weight_decay=0.0,  # which depends on the parameters; torch's update starts from zeros here
-            eps=float(self._group["eps"]),
-            maximize=False,
-        )
+
+        # The moments; those of parameters that have had no gradient so far start at zero.
+        means = torch._foreach_mul(gradients, 1.0 - beta1)
+        squares = torch._foreach_mul(gradients, gradients)
+        torch._foreach_mul_(squares, 1.0 - beta2)
+        started = [k for k, index in enumerate(indices) if index in self._states]
+        if started:
+            states = [self._states[indices[k]] for k in started]
+            started_squares = [squares[k] for k in started]
+            torch._foreach_add_([means[k] for k in started], [s["exp_avg"] for s in states], alpha=beta1)
+            torch._foreach_add_(started_squares, [s["exp_avg_sq"] for s in states], alpha=beta2)
+            if group["amsgrad"]:
+                torch._foreach_maximum_(started_squares, [s["max_exp_avg_sq"] for s in states])
+
+        # The step
+        counts = [self._counts.get(index, 0.0) + 1.0 for index in indices]
+        torch._foreach_sqrt_(squares)
+        torch._foreach_div_(squares, [(1.0 - beta2**count) ** 0.5 for count in counts])
+        torch._foreach_add_(squares, float(group["eps"]))
+        torch._foreach_div_(means, squares)
+        torch._foreach_mul_(means, [-lr / (1.0 - beta1**count) for count in counts])
         if decay and self._decoupled:
             torch._foreach_add_(out, origin, alpha=-lr * decay)
-        torch._foreach_add_(out, step)
-
-    def _moments(self, name: str, indices: Sequence[int], zeros: Tensors) -> list[Tensor]:
-        # Copies, and zeros for parameters that have had no gradient so far.
-        rows = zip(indices, zeros, strict=True)
-        return [(self._states[k][name] if k in self._states else zero).clone() for k, zero in rows]
+        torch._foreach_add_(out, means)
 
 
 # Schedulers replace `step`, and a GradScaler sets the others for fused kernels; a copy must have none of them.

@@ -43,7 +43,7 @@ class GradientStream:
         observed: The number of observations.
     """
 
-    def __init__(self, setup: Setup, dimension: int, seed: int, tasks: Sequence[str] | None) -> None:
+    def __init__(self, setup: Setup, tasks: Sequence[str] | None) -> None:
         precondition = setup.update == "optimizer" and bool(setup.optimizers)
         if setup.optimizers:
             check_ownership(setup.trainable(), setup.optimizers)
@@ -51,8 +51,10 @@ class GradientStream:
             check_optimizers(setup.optimizers, setup.parameters)
         check_sharding(setup.parameters)
         self._setup, self._task_names = setup, tasks
-        self._sketch = GradientSketch(setup.parameters, setup.optimizers, dimension, seed, precondition=precondition)
-        self._means = RunningMeans(dimension)
+        self._sketch = GradientSketch(
+            setup.parameters, setup.optimizers, setup.sketch_dimension, setup.seed, precondition=precondition
+        )
+        self._means = RunningMeans(setup.sketch_dimension)
         self.tasks: dict[str, int] = {}
         self.observed, self._started = 0, False
         self._observed_here = self._digest = 0
