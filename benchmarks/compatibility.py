@@ -68,7 +68,7 @@ class AffinityMeter(tagalong.AffinityMeter):
 
     def _compare(self, expected: np.ndarray | None) -> None:
         if expected is not None:
-            self.difference = max(self.difference, float(np.abs(self.latest().mean - expected).max()))
+            self.difference = max(self.difference, float(np.abs(self.affinity(last=True).mean - expected).max()))
 
 
 def affinities_of_copies(closure: Callable[[], Any], parameters: list[Tensor], optimizer: Any) -> np.ndarray:

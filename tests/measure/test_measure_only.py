@@ -116,7 +116,7 @@ def test_the_latest_step_is_the_last_of_the_history() -> None:
     for _ in range(20):
         meter(closure)
     for name in names:
-        latest, history = meter.latest(name), meter.affinity(name).history
+        latest, history = meter.affinity(name, last=True), meter.affinity(name).history
         np.testing.assert_array_equal(latest.mean, history[-1])
         assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [15])
         assert latest.metrics()[f"{name} onto c/a"] == history[-1, 0, 2]

@@ -481,7 +481,7 @@ def test_misuse_is_explained() -> None:
     model(torch.ones(2, INPUTS)).sum().backward()
     meter.observe("a")
     with pytest.raises(ValueError, match="single steps"):
-        meter.latest()
+        meter.affinity(last=True)
 
 
 def test_streaming_and_lookahead_share_a_meter() -> None:

@@ -104,7 +104,7 @@ class AffinityCallback(Callback):
 
         if self.meter.measure_only(closure) and self._log and self.meter.measured:
             for logger in trainer.loggers:
-                logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
+                logger.log_metrics(self.meter.affinity(last=True).metrics(), step=trainer.global_step)
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._task is not None and self.meter is not None:

@@ -112,7 +112,7 @@ class AffinityMixin:
                 return self._task_losses(model, inputs)  # type: ignore[no-any-return]
 
         if self.meter.measure_only(closure) and self._log_affinity and self.meter.measured:
-            self.log(self.meter.latest().metrics())
+            self.log(self.meter.affinity(last=True).metrics())
 
     def _find_task(self: Any, inputs: Any) -> str | None:
         """Returns the task of the batch if gradients are observed."""

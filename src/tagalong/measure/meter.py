@@ -215,7 +215,8 @@ class AffinityMeter:
 
         Under data parallelism, all ranks must train on the same task in the same step, since ``.grad`` is the average
         over the ranks. Gradients accumulated under ``no_sync()`` are averaged after they have been projected. With
-        FSDP2 (``fully_shard``), every rank projects its part of the gradient.
+        FSDP2 (``fully_shard``), every rank projects its part of the gradient. Shared parameters that are frozen at the
+        first call are left out from then on.
 
         Args:
             task: The task whose loss was differentiated.
@@ -238,21 +239,38 @@ class AffinityMeter:
             raise RuntimeError("`observe` needs a meter that was created with estimator='streaming'")
         self._stream.observe(task)
 
-    def affinity(self, estimator: str | None = None) -> Affinity:
+    def affinity(self, estimator: str | None = None, *, last: bool = False) -> Affinity:
         """Returns the affinities measured so far, with error bars.
 
         Args:
             estimator: The name of one of the meter's estimators; the first one by default.
+            last: Whether to return only the last measured step, which is fast even when the history is long.
         """
-        return self._affinity(estimator)
-
-    def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns only the affinity of the last measured step, which is fast even when the history is long.
-
-        Args:
-            estimator: The name of one of the meter's estimators; the first one by default.
-        """
-        return self._affinity(estimator, last=True)
+        names = self._names()
+        name = names[0] if estimator is None else estimator
+        if name not in names:
+            raise unknown_name("estimator", "estimator of this meter", estimator, names)
+        setup = self._setup
+        settings: dict[str, Any] = {"estimator": name, "update": None, "held_out": False, "per_lr": False}
+        if self._stream is not None and name in self._streamed:
+            if last:
+                raise ValueError(f"`last` cannot be used with {name!r}, which measures no single steps")
+            if not self._stream.observed:
+                raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
+            settings |= {"update": setup.update} if setup.optimizers else {}
+            settings |= {"observed": self.observed}
+            return self._stream.affinity(settings)
+        if not self.measured:
+            raise RuntimeError(
+                f"nothing was measured in {self.calls} calls; call the meter with a closure in the training loop, and "
+                "check its `every` argument"
+            )
+        if next(e.of_steps for e in setup.estimators if e.name == name):
+            settings |= {"update": setup.update, "per_lr": setup.per_lr}
+        settings |= {"held_out": bool(self._held_out), "unconnected": [list(pair) for pair in self.unconnected]}
+        if self._history.late_tasks:
+            settings["late_tasks"] = dict(self._history.late_tasks)
+        return self._history.affinity(name, settings, last=last)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
@@ -495,33 +513,6 @@ class AffinityMeter:
             # Ranks must agree on when to measure next.
             durations = self._setup.replicas.gather((self._stopwatch.seconds(), self._clock.plain_step_seconds))
             self._schedule.timed(call, *map(max, zip(*durations, strict=True)))
-
-    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
-        names = self._names()
-        name = names[0] if estimator is None else estimator
-        if name not in names:
-            raise unknown_name("estimator", "estimator of this meter", estimator, names)
-        setup = self._setup
-        settings: dict[str, Any] = {"estimator": name, "update": None, "held_out": False, "per_lr": False}
-        if self._stream is not None and name in self._streamed:
-            if last:
-                raise ValueError(f"`estimator` must not be {name!r}, which measures no single steps")
-            if not self._stream.observed:
-                raise RuntimeError("nothing was observed; call meter.observe(task) after each backward()")
-            settings |= {"update": setup.update} if setup.optimizers else {}
-            settings |= {"observed": self.observed}
-            return self._stream.affinity(settings)
-        if not self.measured:
-            raise RuntimeError(
-                f"nothing was measured in {self.calls} calls; call the meter with a closure in the training loop, and "
-                "check its `every` argument"
-            )
-        if next(e.of_steps for e in setup.estimators if e.name == name):
-            settings |= {"update": setup.update, "per_lr": setup.per_lr}
-        settings |= {"held_out": bool(self._held_out), "unconnected": [list(pair) for pair in self.unconnected]}
-        if self._history.late_tasks:
-            settings["late_tasks"] = dict(self._history.late_tasks)
-        return self._history.affinity(name, settings, last=last)
 
     def _settings_that_count(self) -> dict[str, Any]:
         # Affinities that were measured with other settings cannot be combined.

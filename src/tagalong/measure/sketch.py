@@ -41,15 +41,14 @@ class GradientSketch:
     of a sharded gradient, and the projections add up.
 
     Args:
-        parameters: The shared parameters, trainable or frozen.
+        parameters: The shared parameters. Those that are frozen at the first projection are left out.
         optimizers: The optimizers of the shared parameters, or none.
         dimension: The number of numbers in a projection.
         seed: The seed of the signs.
         precondition: Whether P is that of the optimizer's step, or only the learning rate.
 
     Attributes:
-        trainable: The parameters that were trainable at the last projection.
-        layout: A number for this set; projections under different sets are independent.
+        trainable: The parameters that are projected, known from the first projection on.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class GradientSketch:
     ) -> None:
         self._parameters, self._optimizers, self._precondition = parameters, optimizers, precondition
         self._dimension, self._seed = dimension, seed
-        self._is_trainable: list[bool] = []
         self._parts: list[_Part] = []
-        self.layout, self.trainable = 0, list[Tensor]()
+        self.trainable: list[Tensor] = []
 
     def __call__(self, ranks: Replicas) -> Tensor | None:
         """Returns the projection of the current ``.grad``, or None if the optimizer has no state for it yet.
@@ -73,7 +71,8 @@ class GradientSketch:
         Args:
             ranks: The ranks among which the parameters are divided.
         """
-        self._divide()
+        if not self.trainable:
+            self._divide()
         home = self._parameters[0].device
         projection = torch.zeros(self._dimension, device=home)
         with torch.autocast(home.type, enabled=False):  # which would round the sums
@@ -87,14 +86,9 @@ class GradientSketch:
             return ranks.sum_of_parts(projection)
 
     def _divide(self) -> None:
-        """Divides the trainable parameters into parts, again whenever parameters have been frozen or unfrozen."""
-        is_trainable = [p.requires_grad for p in self._parameters]
-        if is_trainable == self._is_trainable:
-            return
-        self._is_trainable, self._parts, self.layout = is_trainable, [], zlib.crc32(bytes(is_trainable))
+        # Divides the trainable parameters into parts: by device, and by parameter group of an optimizer.
         self.trainable = [p for p in self._parameters if p.requires_grad]
-
-        # Each device, and each parameter group of an optimizer, has a part of its own.
+        layout = zlib.crc32(bytes(p.requires_grad for p in self._parameters))
         owners: dict[int, tuple[Optimizer, int]] = {}
         for optimizer in self._optimizers:
             for number, group in enumerate(optimizer.param_groups):
@@ -104,7 +98,7 @@ class GradientSketch:
             if not self._optimizers or id(p) in owners:  # others do not move
                 groups.setdefault((p.device, owners.get(id(p))), []).append(p)
         for (_, owner), parameters in groups.items():
-            row_seed = [self._seed, 1, self.layout, len(self._parts)]
+            row_seed = [self._seed, 1, layout, len(self._parts)]
             self._parts.append(_Part(parameters, owner, self._dimension, [self._seed, 0], row_seed))
 
 

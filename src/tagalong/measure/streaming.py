@@ -58,9 +58,9 @@ class GradientStream:
         self.tasks: dict[str, int] = {}
         self.observed, self._started = 0, False
         self._observed_here = self._digest = 0
-        # Of each observation, the task's number, the layout of the projection, and the projection.
-        self._waiting: list[tuple[int, int, Tensor]] = []
-        self._copying: tuple[list[tuple[int, int, Tensor]], HostCopy | None] = [], None
+        # Of each observation, the task's number and the projection.
+        self._waiting: list[tuple[int, Tensor]] = []
+        self._copying: tuple[list[tuple[int, Tensor]], HostCopy | None] = [], None
         self._last: tuple[Tensor, list[Any], dict[int, Any], dict[int, Any]] | None = None
 
     @torch.no_grad()
@@ -83,7 +83,7 @@ class GradientStream:
         if _is_local_gradient(self._setup.wrapper):
             total = replicas.sum([total])[0] / replicas.size
         projection = self._without_earlier(total)
-        self._waiting.append((self.tasks[task], self._sketch.layout, projection))
+        self._waiting.append((self.tasks[task], projection))
         if len(self._waiting) == ROWS_PER_COPY:
             self._copy_rows()
 
@@ -164,9 +164,9 @@ class GradientStream:
     def _copy_rows(self) -> None:
         # Adds the rows that have been copied to the host meanwhile, and starts to copy those that wait.
         rows, copy = self._copying
-        for (task, layout, _), values in zip(rows, () if copy is None else copy.to_numpy(), strict=True):
-            self._means.add(task, values, layout)
-        vectors = [vector for *_, vector in self._waiting]
+        for (task, _), values in zip(rows, () if copy is None else copy.to_numpy(), strict=True):
+            self._means.add(task, values)
+        vectors = [vector for _, vector in self._waiting]
         self._copying = self._waiting, HostCopy(torch.stack(vectors)) if vectors else None
         self._waiting = []
 
@@ -225,11 +225,10 @@ class RunningMeans:
         self._shares = np.zeros(0)
         self._together = np.zeros((0, 0), dtype=np.int32)
         self._center, self._center_sum = np.zeros(dimension), np.zeros(dimension)
-        self._tasks = self._visits = self._centered = self._layout = 0
+        self._tasks = self._visits = self._centered = 0
         self.skipped: dict[str, Counter[int]] = {}
 
-    def add(self, task: int, gradient: Floats, layout: int) -> None:
-        """Adds the gradient of one visit. A new `layout` means that it cannot be compared with earlier ones."""
+    def add(self, task: int, gradient: Floats) -> None:
         self._make_room(task)
         norm = math.sqrt(gradient @ gradient)
         if not math.isfinite(norm) or norm == 0.0:
@@ -239,9 +238,7 @@ class RunningMeans:
 
         # The mean of the most recent gradients of all tasks, without those that are out of date.
         self._visits += 1
-        last = self._visits - max(RECENT, 2 * self._tasks) if layout == self._layout else self._visits
-        self._layout = layout
-        expired = (self._last_visit > 0) & (self._last_visit <= last)
+        expired = (self._last_visit > 0) & (self._last_visit <= self._visits - max(RECENT, 2 * self._tasks))
         if expired.any():
             self._latest[expired], self._last_visit[expired] = 0.0, 0
             self._center = self._latest.sum(axis=0, dtype=np.float64)  # also removes accumulated rounding errors
