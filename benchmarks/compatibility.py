@@ -30,7 +30,6 @@ import torch
 from torch import Tensor, nn
 
 import tagalong
-from tagalong.measure import MeasuredLoader
 
 TASKS = ("a", "b", "c")
 STEPS = 24
@@ -118,6 +117,21 @@ def network() -> nn.Sequential:
 def losses_of(model: nn.Module, batch: Sequence[Tensor]) -> dict[str, Tensor]:
     x, y = batch[0], batch[1]
     return dict(zip(TASKS, (model(x) - y).pow(2).mean(dim=0), strict=True))
+
+
+class MeasuredBatches:
+    """Batches that are measured just before the training loop receives them."""
+
+    def __init__(self, batches: Sequence[Any], meter: AffinityMeter, model: nn.Module) -> None:
+        self.batches, self.meter, self.model = batches, meter, model
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            self.meter.measure_only(partial(losses_of, self.model, batch))
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
 
 def rows(number: int = 8 * STEPS) -> torch.utils.data.TensorDataset:
@@ -260,8 +274,7 @@ def rechub() -> Cases:
         heads = ("towers", "predict_layers", "loss weight")
         shared = [p for name, p in trainer.model.named_parameters() if not name.startswith(heads)]
         meter = AffinityMeter(shared, trainer.optimizer, every=1) if measured else None
-        loader = batches if meter is None else MeasuredLoader(batches, meter, partial(losses_of, trainer.model))
-        trainer.fit(loader, batches)
+        trainer.fit(batches if meter is None else MeasuredBatches(batches, meter, trainer.model), batches)
         return trainer.model, trainer.optimizer, meter
 
     kinds = [(SharedBottom, (), None), (MMOE, (3,), None), (PLE, (1, 1, 2), None), (MMOE, (3,), "uwl")]

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from harness import Clock, Row, make_parser, progress, save_json, start, table, time_step
 from planted_datasets import PRETRAINING_DATASETS, VOCABULARY, PlantedDatasets, Setting, loss_of, pretrained, with_lora
 from tagalong import Affinity, AffinityMeter
-from tagalong.measure import RoundRobin
 
 CHECKPOINTS = (5, 10, 20)
 OBSERVED = 64  # steps per round that are observed; the meter digests this many projections at once
-TARGETS = 8  # tasks whose losses a lookahead measures at a step
+SAMPLE = 3  # datasets that a lookahead measures together at a step
 FORMATS = {"share": ".0%", "nearest in family": ".0%", "AUC": ".3f", "step, ms": ".3g"}
 FORMATS |= dict.fromkeys(("overhead", "least", "most"), ".1%")
 
@@ -142,15 +141,15 @@ def measure_overhead(run: FineTuning, meter: AffinityMeter, rounds: int) -> Row:
 
 
 def measure_lookahead(run: FineTuning, steps: int) -> Row:
-    """Measures, at every step, how a step on one dataset changes the losses of a few others."""
+    """Measures, at every step, how a step on one of a few datasets changes the losses of the others."""
     names = [str(dataset) for dataset in range(run.setting.datasets)]
-    every = RoundRobin(every=1, sources=1, targets=TARGETS)
-    meter = AffinityMeter(run.model, run.optimizer, model=run.model, every=every, tasks=names, seed=0)
-    losses = {name: (partial(run.data.batch, int(name)), lambda batch: loss_of(run.model, *batch)) for name in names}
+    meter = AffinityMeter(run.model, run.optimizer, model=run.model, every=1, tasks=names, seed=0)
     before, training, measuring = run.accuracy(), Clock(run.setting.device), Clock(run.setting.device)
     for _ in range(steps):
         for dataset in run.order():
             training.time(partial(run.step, dataset))
+            sample = run.draw.choice(run.setting.datasets, SAMPLE, replace=False).tolist()
+            losses = {str(k): partial(loss_of, run.model, *run.data.batch(k)) for k in sample}
             measuring.time(partial(meter.measure_only, losses))
     row = {"estimator": "lookahead", "steps": steps, **run.judge(meter.affinity(), before)}
     milliseconds = 1000 * training.seconds / (steps * run.setting.datasets)

@@ -183,7 +183,7 @@ def test_step_cost_trains_like_the_plain_loop(run: Callable[..., Any]) -> None:
         (
             "datasets_as_tasks",
             "--width 16 --layers 1 --batch 4 --length 4 --pretraining 2 --rounds 1 "
-            "--datasets 9 --steps 3 --tuning LoRA --lookahead",
+            "--datasets 12 --steps 3 --tuning LoRA --lookahead",
             2,
         ),
         ("verdict_rates", "--repetitions 1", 3),

@@ -13,8 +13,8 @@ NAMES = {
     """,
     "tagalong.affinity": "Affinity",
     "tagalong.measure": """
-        AffinityMeter Auto ClosureError Estimator Every MeasuredLoader Observed RoundRobin Schedule
-        estimator_names make_estimator register_estimator
+        AffinityMeter Auto ClosureError Estimator Every Observed RoundRobin Schedule
+        estimator_names register_estimator
     """,
     "tagalong.group": """
         Candidate Group GroupEvidence Grouping GroupingsByBudget group_evidence score_grouping

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from packages import install
-from tagalong import Problem
+from tagalong import AffinityMeter, Problem
 from tagalong.errors import InvalidInput
-from tagalong.measure import Estimator, estimator_names, make_estimator, register_estimator
+from tagalong.measure import Estimator, estimator_names, register_estimator
 from tagalong.problems import ProblemSpec, known_problems, load_problem, problem_names, register_problem
 from tagalong.registry import find_plugins
 from tagalong.study import make_method, method_names, register_method
@@ -35,6 +36,10 @@ def coins(rows: int = 50) -> Problem:
     return Problem.from_arrays([[i] for i in range(rows)], [i % 2 for i in range(rows)], ["heads"])
 
 
+def meter_with(estimator: str) -> AffinityMeter:
+    return AffinityMeter(nn.Linear(1, 1), lr=0.1, estimator=estimator)
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Installs a package while a test runs."""
@@ -51,7 +56,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("noun", "register", "names", "make", "value"),
     [
-        ("estimator", register_estimator, estimator_names, make_estimator, Drop),
+        ("estimator", register_estimator, estimator_names, meter_with, Drop),
         ("method", register_method, method_names, make_method, Mtl),
         ("problem", register_problem, problem_names, load_problem, coins),
     ],

@@ -53,12 +53,6 @@ def test_models_used_through_a_method_are_protected_even_in_several_threads() ->
     assert not module_hooks._global_forward_pre_hooks
 
 
-def test_the_meter_warns_about_parameters_outside_the_given_model() -> None:
-    model, closure = regression()
-    with pytest.warns(UserWarning, match="parameters outside `model`"):
-        AffinityMeter(model.encoder, lr=0.1, model=model.encoder)(closure)
-
-
 def test_the_error_names_lazy_modules() -> None:
     torch.manual_seed(0)
     encoder, heads = nn.Linear(4, 3).double(), nn.ModuleDict({t: nn.LazyLinear(1).double() for t in "ab"})

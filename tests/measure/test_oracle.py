@@ -116,6 +116,7 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 
 @slow
+@pytest.mark.filterwarnings("ignore:no pair of tasks")
 @given(situations())
 def test_all_estimators_equal_the_slow_obvious_implementation(situation: Situation) -> None:
     expected = slow_affinities(situation)
@@ -123,6 +124,7 @@ def test_all_estimators_equal_the_slow_obvious_implementation(situation: Situati
 
 
 @slow
+@pytest.mark.filterwarnings("ignore:no pair of tasks")
 @given(situations(), st.integers(0, 20))
 def test_round_robin_measures_some_sources_relative_to_the_null_step(situation: Situation, seed: int) -> None:
     start = torch.get_rng_state()

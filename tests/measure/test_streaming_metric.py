@@ -113,13 +113,17 @@ def step_of(model: nn.Module, optimizer: Optimizer, gradients: Sequence[Tensor],
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_products_are_the_effects_of_the_optimizers_step(kind: str) -> None:
-    """⟨g_j, P g_i⟩ is what the step on g_i, beyond that on zero, changes in task j to first order."""
+    """⟨g_j, P g_i⟩ is what the step on g_i, beyond that on zero, changes in task j to first order.
+
+    Momentum may scale all of it, which does not change cosines.
+    """
     model = network()
     parameters = list(model.parameters())
     optimizer = OPTIMIZERS[kind](parameters)
     for seed in range(60):
         set_gradients(parameters, random_gradients(parameters, seed))
         optimizer.step()
+    ratios = []
     for part in range(len(parameters)):  # one tensor at a time, with the same signs so that nothing cancels
         first = [g * (k == part) for k, g in enumerate(random_gradients(parameters, 900))]
         other = [g.sign() * h.abs() for g, h in zip(first, random_gradients(parameters, 901), strict=True)]
@@ -127,8 +131,10 @@ def test_products_are_the_effects_of_the_optimizers_step(kind: str) -> None:
         steps = [step_of(model, optimizer, first, scale) for scale in (0.0, small)]
         effect = sum(float((h * (rest - moved)).sum()) for h, rest, moved in zip(other, *steps, strict=True)) / small
         found = products(parameters, [optimizer], [first, other])
-        assert found[0, 1] == pytest.approx(effect, rel=2e-2)
+        ratios.append(found[0, 1] / effect)
         assert found[0, 1] == pytest.approx(found[1, 0])
+    scale = ratios[0] if "dampening" in kind or "Nesterov" in kind else 1.0
+    assert ratios == pytest.approx([scale] * len(parameters), rel=2e-2)
 
 
 def test_without_an_optimizers_metric_products_are_plain() -> None:
@@ -167,11 +173,13 @@ UNKNOWN: list[Callable[[Any], Optimizer]] = [
 @pytest.mark.parametrize("make", UNKNOWN)
 def test_unknown_optimizers_are_refused_with_a_remedy(make: Callable[[Any], Optimizer]) -> None:
     model = network()
+    parameters = list(model.parameters())
+    set_gradients(parameters, random_gradients(parameters, 0))
     with pytest.raises(ValueError, match=r"`optimizer`.*`update='sgd'`"):
-        AffinityMeter(model, make(model.parameters()), estimator="streaming")
-    AffinityMeter(model, make(model.parameters()), estimator="streaming", update="sgd")
+        AffinityMeter(model, make(model.parameters()), estimator="streaming").observe("a")
+    AffinityMeter(model, make(model.parameters()), estimator="streaming", update="sgd").observe("a")
     others = [SGD(model[0].parameters(), LR), make(model[2].parameters())]
-    AffinityMeter(model[0], others, estimator="streaming")
+    AffinityMeter(model[0], others, estimator="streaming").observe("a")
 
 
 def test_an_optimizer_that_only_looks_like_adam_is_refused_when_its_state_is_seen() -> None:
@@ -233,21 +241,15 @@ def test_half_precision_and_autocast_do_not_round_projections() -> None:
         np.testing.assert_allclose(products([parameter], [], gradients), exact, rtol=1e-5)
 
 
-def test_parameters_may_be_frozen_and_unfrozen() -> None:
-    """What was observed before cannot be compared with what is observed afterward."""
-    parameters = list(network().parameters())
-
-    def observe(meter: AffinityMeter, tasks: str) -> Affinity:
-        for task in tasks:
+def test_parameters_that_are_unfrozen_later_are_left_out() -> None:
+    def observe(gradually: bool) -> Affinity:
+        parameters = list(network().parameters())
+        parameters[0].requires_grad_(False)
+        meter = AffinityMeter(parameters, estimator="streaming", sketch_dimension=EXACT)
+        for number, task in enumerate(4 * "abc"):
+            parameters[0].requires_grad_(gradually and number > 4)
             set_gradients(parameters, random_gradients(parameters, ord(task)))
             meter.observe(task)
         return meter.affinity()
 
-    meter, fresh = (AffinityMeter(parameters, estimator="streaming", sketch_dimension=EXACT) for _ in range(2))
-    before = observe(meter, 4 * "abc")
-    parameters[0].requires_grad_(False)
-    expected = observe(fresh, 4 * "def")
-    both = observe(meter, 4 * "def")
-    np.testing.assert_allclose(both.only(list("abc")).mean, before.mean, atol=0.1)
-    np.testing.assert_allclose(both.only(list("def")).mean, expected.mean, atol=0.1)
-    assert np.isnan(both.mean[:3, 3:]).all()
+    np.testing.assert_array_equal(observe(gradually=True).mean, observe(gradually=False).mean)

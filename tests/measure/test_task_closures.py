@@ -68,7 +68,7 @@ def train(
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize("every", [3, RoundRobin(1, sources=2), RoundRobin(1, sources=1, targets=2)])
+@pytest.mark.parametrize("every", [3, RoundRobin(1, sources=2)])
 def test_affinities_equal_those_of_one_closure_exactly_even_if_resumed(every: Any, held_out: bool) -> None:
     options: dict[str, Any] = {"every": every, "held_out": held_out, "estimator": ["lookahead", "gradient", "cosine"]}
     (_, one), (model, two), (_, resumed) = (
@@ -98,28 +98,6 @@ def test_random_state_and_batchnorm_are_as_without_a_measurement() -> None:
     assert all(map(torch.equal, run(1), run(100)))
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_random_batches_for_measurements_do_not_change_training(held_out: bool) -> None:
-    """`measure_only` draws batches from the global random state, which training with dropout uses too."""
-
-    def run(every: int) -> tuple[list[Tensor], AffinityMeter]:
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 1))
-        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-        meter = AffinityMeter(net, optimizer, every=RoundRobin(every, targets=2), tasks=TASKS)
-        for _ in range(12):
-            closures = {t: (lambda: torch.randn(8, 4), lambda x: net(x).pow(2).mean()) for t in TASKS}
-            meter.measure_only(closures, closures if held_out else None)
-            net(torch.randn(8, 4)).pow(2).mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return [*net.state_dict().values(), torch.rand(1)], meter
-
-    (one, measured), (two, _) = run(2), run(100)
-    assert measured.measured == 6
-    assert all(map(torch.equal, one, two))
-
-
 def test_a_loss_is_computed_when_it_is_read_and_only_once() -> None:
     losses = Losses()
     meter = AffinityMeter(losses.model.encoder, lr=0.1, every=10)
@@ -133,28 +111,6 @@ def test_a_loss_is_computed_when_it_is_read_and_only_once() -> None:
     assert losses.runs == ["b"]
     with pytest.raises(KeyError):
         found["x"]
-
-
-def test_batches_are_fetched_once_and_only_if_needed() -> None:
-    losses = Losses()
-    fetched: list[str] = []
-
-    def closures(held_out: bool) -> dict[str, Any]:
-        return {
-            t: (lambda t=t: (fetched.append(t), t)[1], lambda t: losses(t, held_out))  # type: ignore[misc]
-            for t in TASKS
-        }
-
-    meter = AffinityMeter(losses.model.encoder, lr=0.1, every=RoundRobin(2, targets=1), tasks=TASKS)
-    meter(closures(False), held_out=closures(True))
-    assert len(fetched) == 2  # one source, one held-out target
-    fetched.clear()
-    assert not meter.due
-    found = meter(closures(False), held_out=closures(True))
-    assert fetched == []
-    found["c"].backward()
-    assert fetched == ["c"]
-    assert meter.due
 
 
 def test_memory_does_not_grow_with_the_number_of_tasks() -> None:

@@ -31,7 +31,7 @@ class Check:
         tasks: Task names.
         shared: The shared parameters by name, each with its shape and the tasks that depend on it.
         unconnected: Pairs of tasks that do not share any parameters.
-        notes: Notes about frozen, tied or untrained parameters, and about what makes affinities less useful.
+        notes: Notes about tied or untrained parameters, and about what makes affinities less useful.
         memory: About how many extra bytes a measured step needs, without the activations of one forward pass and the
             copy of an optimizer for which there is no formula.
         ratio: The duration of a measurement divided by that of a plain step. With one closure per task, a plain step
@@ -108,26 +108,19 @@ def summarize(
         ratio: As in `Check`.
         schedule: The meter's schedule.
     """
-    tasks = history.tasks or ()
-    numbered = list(enumerate(setup.parameters))
-    touched = {task: {k for k, p in numbered if id(p) in graph.leaves} for task, graph in closure.graphs.items()}
-    touched |= history.touched
-    parameters = setup.trainable()
-    index = {id(p): i for i, p in enumerate(setup.parameters)}
+    tasks, parameters = history.tasks or (), setup.trainable()
     names = parameter_names(closure, parameters)
-    users = [tuple(t for t in tasks if index[id(p)] in touched.get(t, ())) for p in parameters]
+    index = {id(p): k for k, p in enumerate(setup.parameters)}
+    used = {task: {index[key] for key in graph.leaves if key in index} for task, graph in closure.graphs.items()}
+    used |= history.touched  # on all ranks
+    users = [tuple(task for task in tasks if index[id(p)] in used.get(task, ())) for p in parameters]
 
-    all_notes = list(notes)
-    frozen = len(setup.parameters) - len(parameters)
-    if frozen:
-        all_notes.append(f"{frozen} shared parameters are frozen and ignored")
+    all_notes = [*notes]
     all_notes += [f"`{name}` is tied to {', '.join(tied)}, which moves with it" for name, *tied in names if tied]
     owned = {id(p) for optimizer in setup.optimizers for group in optimizer.param_groups for p in group["params"]}
     idle = [name for p, (name, *_) in zip(parameters, names, strict=True) if id(p) not in owned]
     if idle and setup.uses_steps and setup.lr is None:
         all_notes.append(f"no optimizer updates {', '.join(idle)}, so a step does not move them")
-    if any(len(of_parameter) == 1 for of_parameter in users):
-        all_notes.append("some shared parameters are used by only one task; leave task heads out of `shared`")
     if closure.state.truncated:
         all_notes.append(
             f"the closure reaches more than {MAX_OBJECTS} objects; changes to those farthest from it are not undone"
@@ -136,14 +129,13 @@ def summarize(
     # Saved values if parameters move, one gradient, and the training gradient if `meter.backward` is used.
     memory = (3 if "after" in setup.needs else 2) * sum(p.nbytes for p in parameters) + 2 * closure.state.copied
     if setup.uses_gradients:
-        memory += (
-            (len(tasks) * (1 + has_held_out) + 1) * sum(p.numel() for p in parameters) * row_dtype(parameters).itemsize
-        )
+        rows = len(tasks) * (1 + has_held_out) + 1
+        memory += rows * sum(p.numel() for p in parameters) * row_dtype(parameters).itemsize
     measured = sum(schedule.due(call) for call in range(SIMULATED_CALLS))
     return Check(
         tasks,
         {name[0]: (tuple(p.shape), by) for p, name, by in zip(parameters, names, users, strict=True)},
-        tuple((a, b) for a, b in combinations(touched, 2) if not touched[a] & touched[b]),
+        tuple((a, b) for a, b in combinations(used, 2) if not used[a] & used[b]),
         tuple(all_notes),
         memory,
         ratio,

@@ -254,7 +254,7 @@ def _walk_graph(start: Iterable[Node | None]) -> tuple[dict[int, Tensor], set[No
 
 
 def is_task_closures(closure: object) -> TypeGuard[Mapping[str, Callable[[], Any]]]:
-    """Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves."""
+    # Whether `closure` is a mapping from tasks to closures, as opposed to one closure or the losses themselves.
     return isinstance(closure, Mapping) and any(map(callable, closure.values()))
 
 
@@ -307,17 +307,10 @@ class ReplayableTasks(ReplayableClosure):
         items = {}
         for task in tasks or self._closure:
             self.restore_start()
-            item = self._closure.closures[task]()
+            items[task] = self._closure.closures[task]()
+            losses = TaskLosses.read({task: items[task]})
             if self.verify and task not in self.graphs:
-                self.graphs[task] = LossGraph(TaskLosses.read({task: item}).by_task.values(), self.start_nr)
-            items[task] = _without_graph(item)
+                self.graphs[task] = LossGraph(losses.by_task.values(), self.start_nr)
+            for loss in losses.by_task.values():  # kept without its graph, but with the knowledge whether there was one
+                items[task] = loss.detach().requires_grad_(loss.requires_grad), losses.weights[task]
         return items
-
-
-def _without_graph(item: Any) -> Any:
-    # Returns a loss (or a loss and its weight) without its graph, but remembers whether there was one.
-    if isinstance(item, tuple | list) and len(item) == 2:
-        return _without_graph(item[0]), item[1]
-    if isinstance(item, Tensor) and item.is_floating_point():
-        return item.detach().requires_grad_(item.requires_grad)
-    return item

@@ -93,7 +93,7 @@ class AgreedLosses:
 
 
 def agree_on_tasks(tasks: tuple[str, ...] | None, names: Sequence[str], replicas: Replicas) -> tuple[str, ...]:
-    """Returns the names of all tasks: those known so far, or else those that the closure returned on any rank."""
+    # Returns the names of all tasks: those known so far, or else those that the closure returned on any rank.
     ranks = replicas.gather((tasks, names))
     known = {tasks for tasks, _ in ranks if tasks is not None}
     if len(known) > 1:
@@ -150,7 +150,7 @@ def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether the tensor is divided among ranks, as FSDP2 does. DTensor itself takes a second to import."""
+    # Whether the tensor is divided among ranks, as FSDP2 does. DTensor itself takes a second to import.
     return hasattr(tensor, "device_mesh")
 
 
@@ -160,7 +160,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def local_start(tensor: Tensor) -> int:
-    """Returns the number of elements of a tensor that come before this rank's part, which is a range of rows."""
+    # Returns the number of elements of a tensor that come before this rank's part, which is a range of rows.
     if not is_sharded(tensor):
         return 0
     mesh, rows = tensor.device_mesh, tensor.shape[0]

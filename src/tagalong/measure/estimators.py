@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -165,10 +165,9 @@ def estimator_names() -> list[str]:
     return sorted(_estimators.names())
 
 
-def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
+def resolve_estimators(chosen: Sequence[str | Estimator]) -> list[Estimator]:
     # Returns the chosen estimators, looking them up by name.
-    items = [chosen] if isinstance(chosen, str | Estimator) else list(chosen)
-    estimators = [item if isinstance(item, Estimator) else _estimators.find(item, "estimator") for item in items]
+    estimators = [item if isinstance(item, Estimator) else _estimators.find(item, "estimator") for item in chosen]
     names = [estimator.name for estimator in estimators]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"`estimator` must be one estimator or a list of different ones, found {names}")

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tagalong.errors import InvalidInput
-
 from .closure import LossGraph, ReplayableClosure, TaskLosses, raise_closure_problems
 from .distributed import AgreedLosses
 from .setup import Setup, check_weights
@@ -60,7 +58,8 @@ class TaskGradients:
         # Not scale(), which would initialize the scaler; that is up to the training loop.
         self._scale = 1.0 if setup.scaler is None else float(setup.scaler.get_scale())
         self._replicas = setup.replicas
-        self._weights, self._training = weights or {}, training
+        detached = {t: w.detach().reshape(()) if isinstance(w, Tensor) else w for t, w in (weights or {}).items()}
+        self._weights, self._training = detached, training
         self.parameters = setup.trainable()
         self.touched: dict[str, set[int]] = {}
         self.finite: list[Tensor] = []
@@ -94,11 +93,8 @@ class TaskGradients:
             if finite:
                 self.finite.append(torch.stack(finite).all())
         if self._training is not None:
-            self._training.add(task, self.parameters, gradient, self.weight(task))
+            self._training.add(task, self.parameters, gradient, self._weights.get(task, 1.0))
         return gradient
-
-    def weight(self, task: str) -> float | Tensor:
-        return self._weights.get(task, 1.0)
 
     def for_step(self, task: str | None) -> Gradient:
         # Returns the gradient of a task's weighted loss, or zeros without a task.
@@ -107,7 +103,7 @@ class TaskGradients:
         gradient = self.gradient(task)
         if task not in self._weights:
             return gradient
-        return [None if g is None else g * self.weight(task) for g in gradient]
+        return [None if g is None else g * self._weights[task] for g in gradient]
 
     def keep(self, tasks: Sequence[str]) -> list[Tensor]:
         """Keeps the gradients of some tasks, and returns them as one matrix [tasks, elements] per parameter.
@@ -150,9 +146,10 @@ class TaskGradients:
 
 def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
     if gradient.layout != torch.strided:
-        name = f"an embedding with sparse gradients (shape {tuple(parameter.shape)})"
-        hint = "create it with sparse=False, or leave it out of `shared`"
-        raise InvalidInput("shared", f"contains {name}, which the meter does not support", hint=hint)
+        raise ValueError(
+            f"`shared` contains an embedding with sparse gradients (shape {tuple(parameter.shape)}), which the meter "
+            "does not support; create it with sparse=False, or leave it out of `shared`"
+        )
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
@@ -204,17 +201,14 @@ class TrainingGradient:
         if self._measured != losses.keys():
             is_nan = task_losses.stacked(list(losses)).isnan().tolist()
             losses = {task: loss for (task, loss), skip in zip(losses.items(), is_nan, strict=True) if not skip}
-        if weights is None:
-            weights = setup.weights() if callable(setup.weights) else setup.weights
-        weights = dict.fromkeys(losses, 1.0) if weights is None else weights
-        check_weights(weights, losses)
-        learned = any(getattr(weights[task], "requires_grad", False) for task in losses)
+        weights = setup.task_weights(losses) if weights is None else check_weights(weights, losses)
+        learned = any(getattr(weight, "requires_grad", False) for weight in weights.values())
         scale: Any = 1.0
         if setup.scaler is not None and losses:  # which initializes the scaler, as scaling a loss does
             first = next(iter(losses.values()))
             scale = setup.scaler.scale(torch.ones_like(first.detach(), dtype=torch.float32))
 
-        terms = [loss * weights[task] for task, loss in losses.items()]
+        terms = [loss * weights.get(task, 1.0) for task, loss in losses.items()]
         if can_reuse and not learned and self._measured == losses.keys():
             # One backward pass for the heads, as for all leaves except the shared parameters.
             shared = {id(p) for p in parameters}

@@ -30,6 +30,7 @@ class MeterHistory:
     Attributes:
         tasks: Task names, or None if they are not known yet.
         source_counts: How often each task has been a source.
+        has_pairs: Whether two tasks have been measured together.
         touched: The indices of the shared parameters that each task depends on.
         late_tasks: How often each task that is not measured has appeared.
     """
@@ -39,6 +40,7 @@ class MeterHistory:
         self._may_lack_tasks = tasks is not None
         self.late_tasks: Counter[str] = Counter()
         self.source_counts: Counter[str] = Counter()
+        self.has_pairs = False
         self.touched: dict[str, set[int]] = {}
         self._estimators = estimators
         self._calls: list[int] = []  # the numbers of the measured calls
@@ -51,6 +53,7 @@ class MeterHistory:
         self.flush()  # the previous reading arrived long ago
         self.tasks = task_names(reading.tasks)
         self.source_counts.update(reading.sources)
+        self.has_pairs |= len({*reading.sources, *reading.targets}) > 1
         for task, indices in reading.touched.items():
             self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
@@ -116,7 +119,7 @@ class MeterHistory:
         return len(self._calls)
 
     def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Returns the affinity over all steps, or only that of the last step (without the counts of skipped values)."""
+        # Returns the affinity over all steps, or only that of the last step (without the counts of skipped values).
         self.flush()
         assert self.tasks is not None
         number, steps = [e.name for e in self._estimators].index(estimator), slice(-1 if last else 0, None)

@@ -77,7 +77,7 @@ def without_caches() -> Iterator[None]:
 
 @contextmanager
 def save_called_modules(state: ClosureState) -> Iterator[None]:
-    """Saves the state of every module called inside the block, as it was before the first call."""
+    # Saves the state of every module called inside the block, as it was before the first call.
     thread = threading.get_ident()
 
     def save(module: nn.Module, _: Any) -> None:

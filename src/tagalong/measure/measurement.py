@@ -30,14 +30,14 @@ from .isolation import copy_tensors
 from .problems import (
     NO_SHARED_PARAMETER,
     NO_TASK_HAS_A_LOSS,
-    closure_notes,
+    ONLY_ONE_TASK,
     closure_problems,
     repeat_problems,
     step_notes,
 )
 from .schedules import Schedule
 from .setup import Setup
-from .steps import StepRules
+from .steps import StepRules, make_step_rules
 
 
 def measure_step(
@@ -47,7 +47,7 @@ def measure_step(
     held_out: ReplayableClosure | None,
     schedule: Schedule,
     call: int,
-    training: TrainingGradient | None = None,
+    training_gradient: TrainingGradient | None = None,
 ) -> tuple[Reading | None, list[str]]:
     """Measures one step; the order is that of the module's docstring.
 
@@ -58,7 +58,7 @@ def measure_step(
         held_out: The closure that computes the target losses, if different from `main`; it has already run.
         schedule: The schedule, which chooses the sources.
         call: The number of previous calls to the meter.
-        training: Adds up the weighted task gradients, for training.
+        training_gradient: Adds up the weighted task gradients, for `AffinityMeter.backward`.
 
     Returns:
         The affinities of this step (None if there is nothing to measure), and notes on what makes them less useful.
@@ -74,7 +74,8 @@ def measure_step(
         for problem in closure_problems(closure, tasks, setup, is_first=is_first, compared=closure is target_closure)
     ]
     agreed = agree_on_losses(closures, tasks, problems, call, replicas)
-    main_losses, before = np.array(agreed[0].mean.tolist()), np.array(agreed[-1].mean.tolist())
+    agreed_main, agreed_targets = agreed[0], agreed[-1]  # the same without held-out losses
+    main_losses, before = np.array(agreed_main.mean.tolist()), np.array(agreed_targets.mean.tolist())
     notes = [] if is_first or not replicas.alone else history.note_changed_tasks(main.names)
 
     # 2. Sources and targets. The losses of the closure are those before the step, unless there are held-out losses.
@@ -85,7 +86,6 @@ def measure_step(
         return None, [*notes, NO_TASK_HAS_A_LOSS] if diverged else notes
     if main.verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
-        notes += closure_notes(main, tasks, setup)
     if main.verify or held_out is not None:
         main.restore_end()  # so that a function given as `weights` sees what the closure wrote
     sources, targets = schedule.choose(present, history.source_counts, setup.seed), comparable
@@ -93,25 +93,25 @@ def measure_step(
         return None, notes
 
     # 3. What computes the gradients and steps; nothing is computed yet. The null step follows those on the sources.
-    gradients = TaskGradients(main, agreed[0], tasks, setup, setup.task_weights(tasks), training)
-    target_gradients = gradients if held_out is None else TaskGradients(held_out, agreed[1], tasks, setup)
-    rules = setup.step_rules(gradients.parameters)
-    steps: list[str | None] = [*sources]
+    gradients = TaskGradients(main, agreed_main, tasks, setup, setup.task_weights(tasks), training_gradient)
+    target_gradients = gradients if held_out is None else TaskGradients(held_out, agreed_targets, tasks, setup)
+    rules = make_step_rules(gradients.parameters, setup.optimizers, setup.update, setup.lr)
+    sources_and_null: list[str | None] = [*sources]
     if len(sources) < len(tasks) and setup.uses_steps and not rules.idle:
-        steps.append(None)
+        sources_and_null.append(None)
 
     # 4. Inner products of gradients and steps, and losses after each step
     columns = [tasks.index(task) for task in targets]
-    observed = Observed(agreed[-1].mean[columns])
+    observed = Observed(agreed_targets.mean[columns])
     if setup.uses_gradients:
-        quantities = first_order(setup.needs, rules, gradients, steps, target_gradients, targets, present)
+        quantities = first_order(setup.needs, rules, gradients, sources_and_null, target_gradients, targets, present)
         observed = Observed(observed.before, **{name: x.to(observed.before.device) for name, x in quantities.items()})
     if "after" in setup.needs:
 
         def replay() -> Tensor:
             return target_closure.replay(targets).stacked(targets)
 
-        share, after = agreed[-1].share[columns], losses_after(rules, gradients, steps, replay)
+        share, after = agreed_targets.share[columns], losses_after(rules, gradients, sources_and_null, replay)
         if not replicas.alone:
             after = torch.where(share > 0, after.to(share) * share, 0.0)
         observed.after = replicas.sum([after])[0]
@@ -119,6 +119,8 @@ def measure_step(
         raise_closure_problems([f"the closure {NO_SHARED_PARAMETER}"])
     if main.verify:
         notes += step_notes(observed, target_closure, moves=rules.moves)
+    if not history.has_pairs and len({*sources, *targets}) == 1:
+        notes.append(ONLY_ONE_TASK)
     negative = [task for task, loss in zip(tasks, before, strict=True) if setup.uses_ratios and loss <= 0]
     notes += [f"`{task}` has a zero or negative loss, so that affinities onto it are skipped." for task in negative]
 
@@ -144,12 +146,14 @@ def measure_step(
 
 ROUNDING = 1e-6  # a centered gradient this much smaller (squared) than the gradients is lost in float32
 
-Steps = Sequence[str | None]
+Sources = Sequence[str | None]  # tasks, and None for the null step
 Matrices = Sequence[Tensor]  # gradients, one matrix [tasks, elements] per parameter
 
 
-def losses_after(rules: StepRules, gradients: TaskGradients, steps: Steps, replay: Callable[[], Tensor]) -> Tensor:
-    """Returns the target losses L_j(θ + Δθ_i) after each step, as `replay` returns them.
+def losses_after(
+    rules: StepRules, gradients: TaskGradients, sources_and_null: Sources, replay: Callable[[], Tensor]
+) -> Tensor:
+    """Returns the target losses L_j(θ + Δθ_i) after the step on each source, as `replay` returns them.
 
     The parameters are moved in place by one step at a time, and restored, even if an error is raised.
     """
@@ -157,7 +161,7 @@ def losses_after(rules: StepRules, gradients: TaskGradients, steps: Steps, repla
     saved = copy_tensors(values)
     after = []
     try:
-        for source in steps:
+        for source in sources_and_null:
             torch._foreach_copy_(values, saved)
             rules.add_step(values, gradients.for_step(source), saved)
             after.append(replay())
@@ -170,7 +174,7 @@ def first_order(
     needs: frozenset[Quantity],
     rules: StepRules,
     gradients: TaskGradients,
-    steps: Steps,
+    sources_and_null: Sources,
     target_gradients: TaskGradients,
     targets: Sequence[str],
     present: Sequence[str],
@@ -181,13 +185,13 @@ def first_order(
         needs: The names of the quantities, as in `Observed`.
         rules: The rules of the optimizers for a step on a gradient.
         gradients: The gradients of the sources.
-        steps: The sources, and None for the null step.
+        sources_and_null: The sources, and None for the null step.
         target_gradients: The gradients of the target losses, which are the same without held-out losses.
         targets: The target tasks.
         present: All tasks with a loss in the closure, whose mean gradient is subtracted for centered cosines.
     """
     # The tasks whose losses in the closure are differentiated, starting with the sources.
-    sources = [task for task in steps if task is not None]
+    sources = [task for task in sources_and_null if task is not None]
     also = targets if target_gradients is gradients else present if "centered_cosines" in needs else ()
     tasks = [*sources, *(task for task in also if task not in sources)]
     rows = gradients.keep(tasks)
@@ -209,19 +213,19 @@ def first_order(
         quantities["kernel_cosines"] = _cosines(source_kernels, target_kernels)
     if "centered_cosines" in needs:
         quantities["centered_cosines"] = _centered_cosines(rows, target_rows)[: len(sources)]
-    if None in steps:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
+    if None in sources_and_null:  # a row that keeps the rows of all quantities aligned; estimators of cosines ignore it
         quantities = {name: torch.cat([values, torch.zeros_like(values[:1])]) for name, values in quantities.items()}
     if "slopes" in needs:
-        quantities["slopes"] = slopes(rules, gradients, steps, target_rows)
+        quantities["slopes"] = slopes(rules, gradients, sources_and_null, target_rows)
     return quantities
 
 
-def slopes(rules: StepRules, gradients: TaskGradients, steps: Steps, target_rows: Matrices) -> Tensor:
+def slopes(rules: StepRules, gradients: TaskGradients, sources_and_null: Sources, target_rows: Matrices) -> Tensor:
     # Returns ⟨g_j, −Δθ_i⟩ [steps, targets].
     origin = [p.data for p in gradients.parameters]
     device = target_rows[0].device
     rows = []
-    for source in steps:
+    for source in sources_and_null:
         step = [torch.zeros_like(p) for p in origin]
         rules.add_step(step, gradients.for_step(source), origin)
         products = [matrix @ part.reshape(-1).to(matrix.dtype) for matrix, part in zip(target_rows, step, strict=True)]

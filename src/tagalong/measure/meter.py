@@ -37,15 +37,7 @@ from .schedules import Auto, Schedule, Stopwatch, TrainingClock, as_schedule
 from .setup import Setup, Shared, Update, Weights
 from .streaming import GradientStream
 
-SINGLE_TASKS_TO_WARN = 3  # measured calls
 CHECK_REPEATS = 3  # timings of which `check` reports the fastest
-ONE_TASK_PER_CALL = (
-    "every measured call so far had the loss of only one task, so no pair of tasks has been measured. On measured "
-    "calls, the closure must return the losses of several tasks, each on a batch of its own (see 'One task per step' "
-    "in the documentation on measuring), or `held_out` must return those of the other tasks. With "
-    "estimator='streaming', no closure is needed: call meter.observe(task) after backward()."
-)
-
 TaskClosures = Mapping[str, Callable[[], Any]]
 Closures = Callable[[], Any] | TaskClosures
 T = TypeVar("T")
@@ -130,7 +122,7 @@ class AffinityMeter:
             shared,
             optimizer,
             model=model,
-            estimators=resolve_estimators(others) if others or not self._streamed else [],
+            estimators=[] if self._streamed and not others else resolve_estimators(others),
             update=update,
             lr=lr,
             per_lr=per_lr,
@@ -178,7 +170,7 @@ class AffinityMeter:
                 with without_caches():
                     self._measured_call(closure, held_out)
         elif is_due:
-            returned = self._measured_call(closure, held_out, is_training=True).returned
+            returned = self._measured_call(closure, held_out, is_training_run=True).returned
         else:
             returned = closure()
         self._training.losses = returned
@@ -299,16 +291,14 @@ class AffinityMeter:
         trial._replayer = Replayer()
         trial.reset()
         self._setup.find_wrapper()
-        is_training = not isinstance(main, LazyLosses)
+        is_training_run = not isinstance(main, LazyLosses)
         plain, measuring = [], []
         with without_caches():
-            replayable = trial._measured_call(main, target, is_training=is_training)
+            replayable = trial._measured_call(main, target, is_training_run=is_training_run)
             for _ in range(CHECK_REPEATS):
-                try:
-                    plain.append(plain_step_seconds(self._setup, main))
-                finally:
-                    replayable.restore_start()
-                trial._measured_call(main, target, is_training=is_training)
+                plain.append(plain_step_seconds(self._setup, main))
+                replayable.restore_start()
+                trial._measured_call(main, target, is_training_run=is_training_run)
                 measuring.append(trial._stopwatch.seconds())
         ratio, notes = min(measuring) / min(plain), trial._noted.values()
         return summarize(self._setup, trial._history, replayable, notes, target is not None, ratio, self._schedule)
@@ -335,7 +325,6 @@ class AffinityMeter:
         self._clock = TrainingClock()
         self.calls = 0
         self._steps = 0  # that were taken, even if their gradients overflowed so that they do not count as measured
-        self._has_measured_pairs = False
         self._held_out: bool | None = None
         self._noted: dict[str, str] = {}  # by the first words, since numbers in a note may change
 
@@ -398,12 +387,11 @@ class AffinityMeter:
         self.calls, self._held_out = int(state["calls"]), state["held_out"]
         if self._stream is not None:
             self._stream.load_state_dict(state["stream"])
-        self._has_measured_pairs = self.measured > 0
 
     def __repr__(self) -> str:
         counts = f"{self.measured} of {self.calls} calls measured"
         if self._stream is not None:
-            counts = f"{self.observed} observed" + (f", {counts}" if self._setup.estimators else "")
+            counts += f", {self.observed} gradients observed"
         return f"AffinityMeter({', '.join(self._names())}; {counts}, tasks={self.tasks})"
 
     def _names(self) -> list[str]:
@@ -442,55 +430,52 @@ class AffinityMeter:
         self._training.clear()  # `backward` can no longer be used for the previous call
         is_due = self.due
         self.calls += 1
-        if is_due and self._is_checked():
+        if is_due and self._verifies():
             self._setup.find_wrapper()
         return is_due
 
-    def _is_checked(self) -> bool:
+    def _verifies(self) -> bool:
         # Closures are checked at the first step that is measured and after 10, 100, … steps.
         return self._steps in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _measured_call(self, closure: Any, held_out: Any, *, is_training: bool = False) -> ReplayableClosure:
+    def _measured_call(self, closure: Any, held_out: Any, *, is_training_run: bool = False) -> ReplayableClosure:
         """Runs the closure, measures a step, restores the state, and records what was measured.
 
         Args:
             closure: The closure, or one per task.
             held_out: The closure that computes the held-out losses, if any.
-            is_training: Whether the first run of the closure is part of training: it does not count as time spent
+            is_training_run: Whether the first run of the closure is part of training: it does not count as time spent
                 measuring, and training goes on from the state after it.
         """
-        setup, verify, call = self._setup, self._is_checked(), self.calls - 1
+        setup, verify, call = self._setup, self._verifies(), self.calls - 1
         self._stopwatch = Stopwatch(setup.parameters[0].device)
+
+        # The first run, whose losses and graph are also those of training if `is_training_run`
         replayable = ReplayableTasks if isinstance(closure, LazyLosses) else ReplayableClosure
-        if (
-            replayable is ReplayableTasks and not setup.replicas.alone
-        ):  # ranks would have to agree which closures to run
-            raise ValueError(
-                "one closure per task is not supported under data parallelism; pass one closure that returns the "
-                "losses of all tasks"
-            )
         main = replayable(closure, setup, self._replayer, verify=verify)
-        main.run(self._stopwatch if is_training else None)
+        main.run(self._stopwatch if is_training_run else None)
 
         # `backward` can reuse the task gradients if one process has computed all of them.
-        can_reuse = is_training and self._training.wanted and setup.wrapper is None and setup.replicas.alone
+        can_reuse = is_training_run and self._training.wanted and setup.wrapper is None and setup.replicas.alone
         training = self._training if can_reuse else None
-        target, reading, notes = None, None, list[str]()
+
+        # The measurement. Only at the first one, a closure that cannot be measured is an error.
+        other, reading, notes = None, None, list[str]()
         try:
             if held_out is not None:
-                target = replayable(held_out, setup, self._replayer, verify=verify, held_out=True)
-                target.run()
-            reading, notes = measure_step(setup, self._history, main, target, self._schedule, call, training)
+                other = replayable(held_out, setup, self._replayer, verify=verify, held_out=True)
+                other.run()
+            reading, notes = measure_step(setup, self._history, main, other, self._schedule, call, training)
         except ClosureError as error:
             if not self._history.source_counts:
                 raise
             notes = [f"{problem} This call was not measured." for problem in error.problems]
         finally:
-            if target is not None and setup.wrapper is not None and setup.wrapper.find_unused_parameters:
+            if other is not None and setup.wrapper is not None and setup.wrapper.find_unused_parameters:
                 main.replay()  # the backward pass of training expects gradients for the parameters of the last run
-            if target is not None:
-                target.restore_start()
-            (main.restore_end if is_training and not self._is_trial else main.restore_start)()
+            if other is not None:
+                other.restore_start()
+            (main.restore_end if is_training_run and not self._is_trial else main.restore_start)()
         self._record(call, reading, notes)
         return main
 
@@ -500,9 +485,6 @@ class AffinityMeter:
         if reading is not None:
             self._steps += 1
             self._history.add(call, reading)
-            self._has_measured_pairs |= len({*reading.sources, *reading.targets}) > 1
-            if self._steps == SINGLE_TASKS_TO_WARN and not self._has_measured_pairs:
-                notes = [*notes, ONE_TASK_PER_CALL]
         for note in notes:  # once each; those of a trial are part of its report instead
             if note[:40] not in self._noted:
                 self._noted[note[:40]] = note

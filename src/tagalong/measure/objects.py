@@ -105,7 +105,7 @@ class ClosureState:
             self.add(part, type(part).__name__)
 
     def save_end(self) -> list[str]:
-        """Saves the state after the first run, and returns what has changed and cannot be restored."""
+        # Saves the state after the first run, and returns what has changed and cannot be restored.
         self.end = [read(target) for target, read, *_ in self._places]
         # Backward hooks may change objects that the run has created, such as lists of activations.
         for old, new in [*zip(self.start, self.end, strict=True)]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import ReplayableClosure
+from .closure import ReplayableClosure, ReplayableTasks
 from .estimators import Observed
 from .isolation import has_compiled_modules
 from .setup import Setup
@@ -22,6 +22,11 @@ NO_TASK_HAS_A_LOSS = (
     "the losses of all tasks are NaN: training has diverged, and there is nothing to measure. Lower the learning rate "
     "or clip gradients; affinities measured so far are kept."
 )
+ONLY_ONE_TASK = (
+    "no pair of tasks has been measured yet, because the closure returned the loss of only one task. If it always "
+    "does, let it return the losses of several tasks, each on a batch of its own (see 'One task per step' in the "
+    "documentation on measuring), or use estimator='streaming' and call meter.observe(task) after backward()."
+)
 NO_STEP_CHANGES_A_LOSS = (
     "a step on each task changed no loss at all: the closure does not see changes to the shared parameters (does it "
     "read a cached copy?), gradients are zero (are all units dead?), or steps are smaller than the rounding error of "
@@ -33,7 +38,6 @@ CHANGES_ARE_ROUNDING = (
     "a large part of the lookahead affinities is rounding error, because a step changes the losses hardly more than "
     "rounding does. Use estimator='gradient', which does not subtract two nearly equal losses, or compute in float32."
 )
-NAMES_OF_TOTALS = ("loss", "total", "total_loss")
 ROUNDING_ERRORS = 4  # changes of a loss that are smaller than this many rounding errors are mostly noise
 
 
@@ -49,6 +53,8 @@ def closure_problems(
         is_first: Whether nothing has been measured before. Afterward, unknown tasks and negative losses are skipped.
         compared: Whether the losses before and after a step are compared.
     """
+    if isinstance(closure, ReplayableTasks) and not setup.replicas.alone:  # ranks would have to run the same closures
+        yield "one closure per task is not supported under data parallelism; return the losses of all tasks from one."
     yield from closure.losses.problems
     who = f"the {closure.what}"
     losses = closure.losses.by_task
@@ -136,23 +142,6 @@ def repeat_problems(closure: ReplayableClosure, tasks: Sequence[str]) -> Iterabl
             f"the {closure.what} is not repeatable: run again with the same weights, buffers and random state, it "
             f"returned different losses for {different}. It must use the same batch each time (fetch it outside the "
             "closure), and must not depend on a private random generator, counter or cache that the first run changed."
-        )
-
-
-def closure_notes(closure: ReplayableClosure, tasks: Sequence[str], setup: Setup) -> Iterable[str]:
-    # Yields notes about modules that are not protected, and about a total among the losses.
-    protected = {id(p) for model in setup.models for p in model.parameters()} | {id(p) for p in setup.parameters}
-    leaves = {key: leaf for graph in closure.graphs.values() for key, leaf in graph.leaves.items()}
-    if setup.models and any(isinstance(p, nn.Parameter) and key not in protected for key, p in leaves.items()):
-        yield (
-            "the losses depend on parameters outside `model`; if these belong to modules that have buffers or use "
-            "dropout, pass those modules too: model=[...]."
-        )
-    totals = [task for task in tasks if task.lower() in NAMES_OF_TOTALS]
-    if totals and len(tasks) > len(totals) + 1:
-        yield (
-            f"the closure returns `{totals[0]}` along with the other tasks, so it is measured as a task of its own; if "
-            "it is their total, leave it out of the dict, e.g. return (losses, total)."
         )
 
 

@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput, is_positive, is_positive_integer
 
 from .distributed import Replicas, find_wrapper, is_sharded
 from .estimators import Estimator
-from .steps import StepRules, check_ownership, make_step_rules, read_optimizers
+from .steps import check_ownership, read_optimizers
 
 Shared = nn.Module | Tensor | str | Iterable[Tensor | nn.Module | str]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
@@ -92,20 +92,14 @@ class Setup:
             )
         if self.lr is None:
             check_ownership(self.trainable(), self.optimizers)
-        if self.per_lr:
-            _ = self.step_rules(self.trainable()).lr  # raises if there is more than one
 
     def trainable(self) -> list[Tensor]:
         return [p for p in self.parameters if p.requires_grad]
 
-    def step_rules(self, parameters: Sequence[Tensor]) -> StepRules:
-        if not self.uses_steps:
-            return StepRules({}, [])
-        return make_step_rules(parameters, self.optimizers, self.update, self.lr)
-
-    def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
+    def task_weights(self, tasks: Iterable[str]) -> Mapping[str, float | Tensor]:
+        # Returns the present loss weights, which may require gradients; empty if there are none.
         weights = self.weights() if callable(self.weights) else self.weights
-        return dict.fromkeys(tasks, 1.0) if weights is None else check_weights(weights, tasks)
+        return {} if weights is None else check_weights(weights, tasks)
 
     def find_wrapper(self) -> None:  # which is slow
         self.wrapper = find_wrapper(self.models, self.parameters)
@@ -121,11 +115,11 @@ class Setup:
         return {**vars(self), "wrapper": None}  # a copy belongs to another wrapper
 
 
-def check_weights(weights: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:
+def check_weights(weights: Mapping[str, float | Tensor], tasks: Iterable[str]) -> Mapping[str, float | Tensor]:
     missing = [task for task in tasks if task not in weights]
     if missing:
         raise ValueError(f"`weights` must have an entry for every task, found none for {missing}")
-    return {task: w.detach().reshape(()) if isinstance(w, Tensor) else float(w) for task, w in weights.items()}
+    return weights
 
 
 def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[Tensor]:
@@ -139,8 +133,6 @@ def shared_parameters(shared: Shared, models: Sequence[nn.Module] = ()) -> list[
     if not parameters:
         raise ValueError("`shared` contains no parameters; pass the module that the tasks share, e.g. model.encoder")
     for parameter in parameters:
-        if not parameter.is_leaf:
-            raise ValueError("`shared` contains a tensor computed from other tensors; pass the Parameters themselves")
         if parameter.is_complex():
             raise ValueError("`shared` contains complex parameters, which the meter does not support; leave them out")
         if getattr(parameter, "_fsdp_flattened", False):

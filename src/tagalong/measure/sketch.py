@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count, pairwise
 from typing import Any
 
@@ -196,7 +196,8 @@ def preconditioner(
     """Returns P for some parameters of a group, or None before they have a state.
 
     P is the derivative of the step with respect to the gradient, except that the gradient's own contribution to the
-    moments is left out. Momentum from earlier steps and decoupled weight decay do not depend on the gradient.
+    moments is left out, as is the factor by which SGD's momentum scales a whole group. Momentum from earlier steps and
+    decoupled weight decay do not depend on the gradient.
 
     Args:
         owner: The optimizer and the number of the parameter group, if there are optimizers.
@@ -207,22 +208,19 @@ def preconditioner(
         return 1.0, 0.0, ()
     optimizer, number = owner
     group = optimizer.param_groups[number]
-    if not precondition:
+    if not precondition or isinstance(optimizer, SGD):
         return group["lr"], 0.0, ()
+    # Fused and other implementations of Adam have the same settings, and their state has the same names.
+    if "betas" not in group or not isinstance(group.get("eps"), float):
+        raise _unknown_optimizer(optimizer)
     states = [optimizer.state.get(p) or {} for p in parameters]
-    name = _moment_name(optimizer, group)
-    if name is None:  # SGD
-        has_buffer = any(state.get("momentum_buffer") is not None for state in states)
-        fresh = 1.0 - float(group["dampening"]) if has_buffer else 1.0
-        if group["nesterov"]:
-            fresh = 1.0 + float(group["momentum"]) * fresh
-        return group["lr"] * fresh, 0.0, ()
     if not any(states):
         return None
 
     step = next((state["step"] for state in states if "step" in state), torch.inf)  # without one, as after many steps
     if not isinstance(step, Tensor) or step.device.type == "cpu":
         step = float(step)
+    name = "max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq"
     moments = [None if state.get(name) is None else local_part(state[name]) for state in states]
     shapes = {(m.shape, local_part(p).shape) for m, p in zip(moments, parameters, strict=True) if m is not None}
     if not shapes or any(shape != of_parameter for shape, of_parameter in shapes):
@@ -231,25 +229,6 @@ def preconditioner(
     correction = 1.0 - beta2**step  # v̂ = v / correction
     factor = group["lr"] * (1.0 - beta1) / (1.0 - beta1 ** (step + 1.0)) * correction**0.5
     return factor, correction * float(group["eps"]) ** 2, moments
-
-
-def check_optimizers(optimizers: Iterable[Optimizer], parameters: Iterable[Tensor]) -> None:
-    # Checks that P is known for each optimizer that trains any of the parameters.
-    shared = {id(p) for p in parameters}
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            if not shared.isdisjoint(map(id, group["params"])):
-                _moment_name(optimizer, group)
-
-
-def _moment_name(optimizer: Optimizer, group: dict[str, Any]) -> str | None:
-    # Returns the name of the second moments in the optimizer's state, or None for SGD, which has none.
-    if isinstance(optimizer, SGD):
-        return None
-    # Fused and other implementations of Adam have the same settings, and their state has the same names.
-    if "betas" in group and isinstance(group.get("eps"), float):
-        return "max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq"
-    raise _unknown_optimizer(optimizer)
 
 
 def _unknown_optimizer(optimizer: Optimizer) -> ValueError:

@@ -23,7 +23,7 @@ from tagalong.registry import unknown_name
 from .distributed import Replicas, check_sharding, local_part, sharding_ranks
 from .history import Floats, HostCopy, task_names
 from .setup import Setup
-from .sketch import GradientSketch, check_optimizers
+from .sketch import GradientSketch
 from .steps import check_ownership
 
 ROWS_PER_COPY = 64  # projections that are copied from the device at once
@@ -47,8 +47,6 @@ class GradientStream:
         precondition = setup.update == "optimizer" and bool(setup.optimizers)
         if setup.optimizers:
             check_ownership(setup.trainable(), setup.optimizers)
-        if precondition:
-            check_optimizers(setup.optimizers, setup.parameters)
         check_sharding(setup.parameters)
         self._setup, self._task_names = setup, tasks
         self._sketch = GradientSketch(
@@ -56,8 +54,7 @@ class GradientStream:
         )
         self._means = RunningMeans(setup.sketch_dimension)
         self.tasks: dict[str, int] = {}
-        self.observed, self._started = 0, False
-        self._observed_here = self._digest = 0
+        self.observed = self._observed_here = self._digest = 0
         # Of each observation, the task's number and the projection.
         self._waiting: list[tuple[int, Tensor]] = []
         self._copying: tuple[list[tuple[int, Tensor]], HostCopy | None] = [], None
@@ -66,9 +63,8 @@ class GradientStream:
     @torch.no_grad()
     def observe(self, task: str) -> None:
         self._check(task)
-        if not self._started:
+        if not self._observed_here:
             self._setup.find_wrapper()
-            self._started = True
         if task not in self.tasks:
             self.tasks[task_names([task])[0]] = len(self.tasks)
         self.observed += 1
@@ -176,7 +172,7 @@ class GradientStream:
 
     def __getstate__(self) -> dict[str, Any]:
         self._flush()
-        return {**vars(self), "_last": None, "_started": False}
+        return {**vars(self), "_last": None, "_observed_here": 0, "_digest": 0}
 
 
 def _versions(tensor: Tensor) -> tuple[int, int]:
@@ -265,7 +261,7 @@ class RunningMeans:
         self.skipped.setdefault(reason, Counter())[task] += 1
 
     def estimate(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Returns the affinities [source, target], their standard errors, and the number of visits behind them."""
+        # Returns the affinities [source, target], their standard errors, and the number of visits behind them.
         n = self._tasks
         sums, counts = self._sums[:n].astype(np.float64), self._counts[:n]
         visits = counts.sum(axis=1)
