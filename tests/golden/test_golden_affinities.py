@@ -227,6 +227,7 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
         for form in ("one closure per task", "measure only", "losses and more", "pairs", "meter.backward")
     },
     "resumed": ("plain", {"resumed_at": 9}),
+    "resumed, missing labels": ("missing labels", {"resumed_at": 9, "estimator": ALL_ESTIMATORS}),
     "scaler": ("plain", {"scaler": torch.amp.GradScaler("cpu", init_scale=1024.0)}),
 }
 

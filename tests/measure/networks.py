@@ -132,21 +132,6 @@ def stacked_lstm() -> Network:
     return hard_sharing(Recurrent(nn.LSTM(2, HIDDEN, num_layers=2, dropout=0.2, batch_first=True)))
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(HIDDEN, 2, dim_feedforward=8, dropout=0.1, batch_first=True)
-        self.enter, self.layers = nn.Linear(2, HIDDEN), nn.TransformerEncoder(layer, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.layers(self.enter(x.reshape(len(x), 3, 2))).mean(1)
-        return hidden
-
-
-def transformer() -> Network:
-    return hard_sharing(Attention())
-
-
 class Tied(nn.Module):
     """Ties the decoder to the transposed encoder weight, so that a head moves with the shared step."""
 
@@ -165,26 +150,6 @@ class Tied(nn.Module):
 def tied() -> Network:
     model = Tied()
     return Network(model, model.encoder, lambda batch: model(batch.x, batch.y))
-
-
-class CrossStitch(nn.Module):
-    """One encoder per task, mixed by a learned matrix; everything below the heads is shared softly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoders = nn.ModuleList(nn.Linear(WIDTH, HIDDEN) for _ in TASKS)
-        self.mix = nn.Parameter(0.8 * torch.eye(len(TASKS)) + 0.1)
-        self.heads = Heads()
-
-    def forward(self, x: Tensor, y: Tensor) -> Losses:
-        hidden = torch.stack([torch.tanh(encoder(x)) for encoder in self.encoders])
-        mixed = torch.einsum("st,tbh->sbh", self.mix, hidden)
-        return {t: self.heads.losses(mixed[k], y)[t] for k, t in enumerate(TASKS)}
-
-
-def cross_stitch() -> Network:
-    model = CrossStitch()
-    return Network(model, [model.mix, *model.encoders.parameters()], lambda batch: model(batch.x, batch.y))
 
 
 def augmentation() -> Network:
@@ -304,30 +269,6 @@ def running_scale() -> Network:
     return hard_sharing(RunningScale())
 
 
-class Record:
-    """Keeps records in plain Python, as a loss balancer does, and weighs the first loss by them."""
-
-    def __init__(self) -> None:
-        self.losses: dict[str, list[float]] = {t: [] for t in TASKS}
-        self.average, self.draws = np.zeros(len(TASKS)), np.random.default_rng(5)
-        self.generator = torch.Generator().manual_seed(5)
-
-    def __call__(self, losses: Losses) -> Losses:
-        values = [loss.item() for loss in losses.values()]
-        for task, value in zip(TASKS, values, strict=True):
-            self.losses[task].append(value)
-        self.average += 0.1 * (np.array(values) - self.average)
-        noise = float(torch.rand((), generator=self.generator)) + self.draws.random()
-        return losses | {"a": losses["a"] * (1 + self.average[1] + 0.1 * noise + 0.1 * len(self.losses["c"]))}
-
-
-def recorded_losses() -> Network:
-    network, record = dropout(), Record()
-    inner = network.losses
-    network.losses = lambda batch: record(inner(batch))
-    return network
-
-
 def gradient_penalty() -> Network:
     """Differentiates inside the closure."""
     network = hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Dropout(0.2)))
@@ -345,8 +286,7 @@ def gradient_penalty() -> Network:
 NETWORKS: dict[str, Callable[[], Network]] = {
     make.__name__: make
     for make in (
-        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, lstm, transformer, tied, cross_stitch,
-        augmentation, bfloat16_inside, bfloat16_around, checkpointed, stateful, rebinding, running_scale,
-        recorded_losses, gradient_penalty,
+        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, lstm, tied, augmentation,
+        bfloat16_inside, bfloat16_around, checkpointed, stateful, rebinding, running_scale, gradient_penalty,
     )
 }  # fmt: skip

@@ -16,11 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong import AffinityMeter
 
 TASKS = ("a", "b", "c")
-NAMES = ("lookahead", "gradient", "cosine", "cosine_kernels", "centered_cosine")
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-}
 ROWS = {1: [slice(0, 18)], 2: [slice(0, 5), slice(5, 18)], 3: [slice(0, 5), slice(5, 13), slice(13, 18)]}
 
 
@@ -69,35 +64,12 @@ def network_and_wrapper(world: int) -> tuple[TwoLayers, nn.Module]:
     return inner, inner if world == 1 else wrap(inner)
 
 
-def affinities(rank: int, world: int, optimizer: str, **options: Any) -> dict[str, np.ndarray]:
-    """Returns the affinities of every estimator, step by step, while training on all labels of all ranks."""
-    inner, model = network_and_wrapper(world)
-    steps = OPTIMIZERS[optimizer](inner.parameters())
-    meter = AffinityMeter(inner.encoder, steps, every=1, estimator=NAMES, tasks=TASKS, **options)
-    for batch in batches(rank, world):
-        found = meter(lambda batch=batch: losses(model, batch))
-        # The wrapper takes the mean over ranks of what is the sum over labels here.
-        sum(loss * count * world / batch.counts[t] for t, (loss, count) in found.items()).backward()
-        steps.step()
-        steps.zero_grad()
-    return {name: meter.affinity(name).history for name in NAMES}
-
-
 def through_the_inner_module(rank: int, world: int) -> np.ndarray:
     """The closure calls the module inside the wrapper, which the meter must notice."""
     inner, _wrapper = network_and_wrapper(world)
     meter = AffinityMeter(inner.encoder, lr=0.1, model=inner, tasks=TASKS)
     meter(lambda: losses(inner, next(batches(rank, world))))
     return meter.affinity().mean
-
-
-def held_out(rank: int, world: int) -> np.ndarray:
-    inner, model = network_and_wrapper(world)
-    optimizer = OPTIMIZERS["momentum"](inner.parameters())
-    meter = AffinityMeter(inner.encoder, optimizer, tasks=TASKS, estimator=NAMES)
-    first, second = batches(rank, world, steps=2)
-    meter(lambda: losses(model, first), held_out=lambda: losses(model, second))
-    return np.stack([meter.affinity(name).mean for name in NAMES])
 
 
 class SynchronisedNorm(nn.SyncBatchNorm):
@@ -158,7 +130,7 @@ def unnamed(rank: int, world: int) -> np.ndarray:
 
 # Each returns the same on every rank as in one process on all rows.
 SITUATIONS: list[Callable[[int, int], np.ndarray]] = [
-    through_the_inner_module, held_out, synchronized, nan_for_missing, unnamed,
+    through_the_inner_module, synchronized, nan_for_missing, unnamed,
 ]  # fmt: skip
 
 

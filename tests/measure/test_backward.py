@@ -67,14 +67,6 @@ def test_backward_equals_the_backward_of_the_weighted_sum(name: str) -> None:
     assert_backward_gives(expected, model, closure, **SETTINGS[name])
 
 
-def test_extra_terms_and_other_weights_are_added() -> None:
-    model, closure = regression()
-    weights = {"a": 3.0, "b": 0.0, "c": 1.0}
-    decay = lambda: sum(p.pow(2).sum() for p in model.parameters())  # noqa: E731
-    expected = gradients_of(model, sum(weights[t] * x for t, x in closure().items()) + decay())
-    assert_backward_gives(expected, model, closure, extra=decay, other_weights=weights)
-
-
 def test_missing_tasks_are_left_out() -> None:
     model, closure = regression()
     expected = gradients_of(model, closure()["a"] + closure()["c"])

@@ -88,8 +88,7 @@ def error_of(case: Callable[..., None], rank: int) -> str:
 
 
 def measure(rank: int, world: int) -> dict[str, Any]:
-    found: dict[str, Any] = {name: parallel.affinities(rank, world, name) for name in parallel.OPTIMIZERS}
-    return found | {situation.__name__: situation(rank, world) for situation in parallel.SITUATIONS}
+    return {situation.__name__: situation(rank, world) for situation in parallel.SITUATIONS}
 
 
 def everything(rank: int, world: int) -> dict[str, Any]:
@@ -127,17 +126,6 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
     return measure(0, 1)
-
-
-@pytest.mark.parametrize("optimizer", parallel.OPTIMIZERS)
-def test_ranks_through_the_wrapped_model_equal_one_process(
-    ranks: list[dict[str, Any]], alone: dict[str, Any], optimizer: str
-) -> None:
-    for name, expected in alone[optimizer].items():
-        assert np.isfinite(expected).all()
-        for found in ranks:
-            np.testing.assert_allclose(found[optimizer][name], expected, **CLOSE, err_msg=name)
-            np.testing.assert_array_equal(found[optimizer][name], ranks[0][optimizer][name])
 
 
 @pytest.mark.parametrize("situation", [situation.__name__ for situation in parallel.SITUATIONS])

@@ -26,7 +26,7 @@ def measure_affinities(rank: int, world: int, synchronized: bool) -> dict[str, A
             inner = nn.SyncBatchNorm.convert_sync_batchnorm(inner)
         inner = inner.to(device)
         model = inner if world == 1 else parallel.wrap(inner, device_ids=[device])
-        optimizer = parallel.OPTIMIZERS["adamw"](inner.parameters())
+        optimizer = torch.optim.AdamW(inner.parameters(), lr=0.01)
         meter = AffinityMeter(
             inner.encoder, optimizer, every=1, tasks=parallel.TASKS, estimator=["lookahead", "gradient"]
         )

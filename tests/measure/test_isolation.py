@@ -103,24 +103,3 @@ def test_replays_keep_no_activations(held_out: bool) -> None:
         assert kept.get()  # the user's own graph
     assert kept.qsize() > 3
     assert not any(kept.get() for _ in range(kept.qsize()))
-
-
-def test_random_state_is_restored_when_a_replay_fails_between_two_draws() -> None:
-    model, closure = regression()
-    runs: SimpleQueue[int] = SimpleQueue()  # unlike a list, not restored after a replay
-
-    def breaking() -> dict[str, Tensor]:
-        runs.put(1)
-        torch.rand(1)
-        if runs.qsize() == 3:
-            raise RuntimeError("half-way")
-        torch.rand(1)
-        return closure()
-
-    torch.manual_seed(1)
-    torch.rand(2)
-    after_one_run = torch.get_rng_state()
-    torch.manual_seed(1)
-    with pytest.raises(RuntimeError, match="half-way"):
-        AffinityMeter(model.encoder, lr=0.1)(breaking)
-    assert torch.equal(torch.get_rng_state(), after_one_run)

@@ -1,6 +1,6 @@
 """Measurements in loops that cannot be edited, and of the last step alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tagalong import AffinityMeter
 
 
-class ClosedTrainer:
-    """A trainer that keeps records of its losses, as LibMTL and torch-rechub do, and whose loop cannot be edited."""
+class Trainer:
+    """A trainer that keeps records of its losses, as LibMTL and torch-rechub do."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -30,48 +30,10 @@ class ClosedTrainer:
             self.records[task].append(loss.item())
         return found
 
-    def fit(self, loader: Iterable[Any]) -> None:
-        torch.manual_seed(1)
-        for _ in range(2):
-            for batch in loader:
-                self.optimizer.zero_grad()
-                weights = [1 + sum(record[-3:]) for record in self.records.values()]
-                sum(w * loss for w, loss in zip(weights, self.losses(batch).values(), strict=True)).backward()
-                self.optimizer.step()
-
 
 def loader() -> DataLoader[Any]:
     x = torch.linspace(-1, 1, 256).reshape(64, 4)
     return DataLoader(TensorDataset(x, x[:, :2].square()), batch_size=16, shuffle=True)
-
-
-class MeasuredBatches:
-    """A loader whose batches are measured just before the training loop receives them."""
-
-    def __init__(self, trainer: ClosedTrainer, meter: AffinityMeter) -> None:
-        self.trainer, self.meter, self.loader = trainer, meter, loader()
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self.loader:
-            self.meter.measure_only(lambda batch=batch: self.trainer.losses(batch))
-            yield batch
-
-
-def test_a_closed_loop_trains_the_same_and_is_measured_as_in_an_open_one() -> None:
-    plain, measured, opened = ClosedTrainer(), ClosedTrainer(), ClosedTrainer()
-    plain.fit(loader())
-    meter = AffinityMeter(measured.encoder, measured.optimizer, every=1)
-    measured.fit(MeasuredBatches(measured, meter))
-    for a, b in zip(plain.encoder.state_dict().values(), measured.encoder.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
-    assert plain.records == measured.records
-    assert meter.measured == meter.calls == 8
-
-    inside = AffinityMeter(opened.encoder, opened.optimizer, every=1)
-    compute = opened.losses
-    opened.losses = lambda batch: inside(lambda: compute(batch))  # type: ignore[method-assign]
-    opened.fit(loader())
-    np.testing.assert_array_equal(meter.affinity().history, inside.affinity().history)
 
 
 def test_measure_only_equals_a_call_and_leaves_no_trace_of_the_closure() -> None:
@@ -79,7 +41,7 @@ def test_measure_only_equals_a_call_and_leaves_no_trace_of_the_closure() -> None
     ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.measure_only]
     for way in ways:
         torch.manual_seed(3)
-        trainer = ClosedTrainer()
+        trainer = Trainer()
         trainer.encoder.eval()
         meter = AffinityMeter(trainer.encoder, lr=0.1, every=2)
         before = [*(v.clone() for v in trainer.encoder.state_dict().values()), torch.get_rng_state()]

@@ -192,11 +192,8 @@ def test_invalid_arguments_are_rejected_at_construction(argument: str, options: 
         AffinityMeter(model.encoder, **options)
 
 
-def test_unknown_estimators_and_several_learning_rates_per_lr_are_rejected() -> None:
+def test_an_estimator_that_was_not_measured_is_rejected() -> None:
     model, closure = regression()
-    groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
-    with pytest.raises(ValueError, match="`per_lr`"):
-        AffinityMeter(model.encoder, torch.optim.SGD(groups), per_lr=True)(closure)
     with pytest.raises(ValueError, match=r"`estimator`.*'cosine'"):
         measured(model, closure).affinity("cosine")
 

@@ -309,18 +309,6 @@ def after_one_call(make: Callable[[], Network], batch: Batch, context: Callable[
     return trace_of(twin.model, other)
 
 
-@pytest.mark.parametrize("at", [1, 2, 4])
-def test_held_out_that_raises_leaves_no_trace(at: int) -> None:
-    batch, more = batches(2)
-    expected = after_one_call(batchnorm, batch)
-    network, optimizer = make_fresh(batchnorm)
-    failing = Failing(network, at, RuntimeError)
-    seed()
-    with pytest.raises(RuntimeError, match="half-way"):
-        metered(network, optimizer, estimator="lookahead")(lambda: network.losses(batch), lambda: failing(more))
-    assert_same(trace_of(network.model, optimizer), expected)
-
-
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_where_gradients_are_off_the_closure_runs_and_nothing_else_happens(context: Callable[[], Any]) -> None:
     batch = batches(1)[0]

@@ -1,7 +1,6 @@
 """A run that is stopped and resumed, or whose meter is reset, gives the same affinity as another one."""
 
 import copy
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -19,45 +18,6 @@ SCHEDULES: dict[str, Callable[[], Any]] = {
     "round robin": lambda: RoundRobin(every=2),
     "auto": lambda: Auto(max_overhead=1e9),  # measures at 0, 10, 11, ...
 }
-
-
-def train(steps: range, state: dict[str, Any] | None, **options: Any) -> tuple[AffinityMeter, dict[str, Any]]:
-    """Trains from a checkpoint to a checkpoint, as a script that is stopped and restarted does."""
-    model, closure = regression(dropout=0.2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    meter = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "cosine"], **options)
-    parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "meter": meter}
-    if state is not None:
-        saved = torch.load(state["file"], weights_only=True)
-        for name, part in parts.items():
-            part.load_state_dict(saved[name])
-    for step in steps:
-        torch.manual_seed(step)
-        losses = meter(lambda step=step: {t: x for t, x in closure().items() if step % 3 or t != "b"})
-        optimizer.zero_grad()
-        sum(losses.values()).backward()
-        optimizer.step()
-    file = io.BytesIO()
-    torch.save({name: part.state_dict() for name, part in parts.items()}, file)
-    file.seek(0)
-    return meter, {"file": file}
-
-
-@pytest.mark.parametrize("every", [2, "round robin"])
-def test_a_resumed_run_gives_the_same_affinity(every: Any) -> None:
-    def options() -> dict[str, Any]:
-        return {"every": RoundRobin(2) if every == "round robin" else every, "tasks": ["a", "b", "c"]}
-
-    whole, _ = train(range(20), None, **options())
-    _, checkpoint = train(range(9), None, **options())
-    resumed, _ = train(range(9, 20), checkpoint, **options())
-    for name in ("lookahead", "cosine"):
-        one, two = whole.affinity(name), resumed.affinity(name)
-        for field in ("history", "null", "steps", "mean"):
-            np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
-        for reason, count in one.skipped.items():
-            np.testing.assert_array_equal(count, two.skipped[reason])
-    assert (resumed.calls, resumed.measured) == (whole.calls, whole.measured)
 
 
 def test_a_resumed_meter_restores_more_than_the_history() -> None:

@@ -1,6 +1,5 @@
 """One closure per task: the same affinities as one closure for all, with one graph at a time."""
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +10,9 @@ from small import TwoLayers
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure import ClosureError, RoundRobin
+from tagalong.measure import ClosureError
 
 TASKS = ("a", "b", "c", "d")
-FIELDS = ("history", "null", "steps", "count", "mean", "stderr")
 
 
 class Losses:
@@ -35,54 +33,6 @@ class Losses:
 
     def apart(self, held_out: bool = False) -> dict[str, Callable[[], Tensor]]:
         return {t: lambda t=t: self(t, held_out) for t in TASKS}  # type: ignore[misc]
-
-
-def train(
-    form: str, *, held_out: bool = False, resumed_at: int | None = None, steps: int = 8, **options: Any
-) -> tuple[nn.Module, AffinityMeter]:
-    """Trains on all tasks, or with one closure per task on one task after the other."""
-
-    def start() -> tuple[Losses, torch.optim.Optimizer, AffinityMeter]:
-        losses = Losses()
-        optimizer = torch.optim.AdamW(losses.model.parameters(), lr=0.01)
-        return losses, optimizer, AffinityMeter(losses.model.encoder, optimizer, tasks=TASKS, **options)
-
-    losses, optimizer, meter = start()
-    for step in range(steps):
-        if step == resumed_at:
-            file = io.BytesIO()
-            torch.save([x.state_dict() for x in (losses.model, optimizer, meter)], file)
-            file.seek(0)
-            losses, optimizer, meter = start()
-            states = torch.load(file, weights_only=True)
-            for part, state in zip((losses.model, optimizer, meter), states, strict=True):
-                part.load_state_dict(state)
-        if form == "no meter":
-            found = losses.together()()
-        else:
-            found = meter(*(getattr(losses, form)(other) for other in ([False, True] if held_out else [False])))
-        sum(found.values()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses.model, meter
-
-
-@pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize("every", [3, RoundRobin(1, sources=2)])
-def test_affinities_equal_those_of_one_closure_exactly_even_if_resumed(every: Any, held_out: bool) -> None:
-    options: dict[str, Any] = {"every": every, "held_out": held_out, "estimator": ["lookahead", "gradient", "cosine"]}
-    (_, one), (model, two), (_, resumed) = (
-        train(*form, **options, **more)  # type: ignore[arg-type]
-        for form, more in ((("together",), {}), (("apart",), {}), (("apart",), {"resumed_at": 5}))
-    )
-    for name in options["estimator"]:
-        for field in FIELDS:
-            expected = getattr(one.affinity(name), field)
-            np.testing.assert_array_equal(getattr(two.affinity(name), field), expected)
-            np.testing.assert_array_equal(getattr(resumed.affinity(name), field), expected)
-    assert (one.calls, one.measured) == (two.calls, two.measured)
-    plain, _ = train("no meter")
-    assert all(map(torch.equal, plain.parameters(), model.parameters()))
 
 
 def test_random_state_and_batchnorm_are_as_without_a_measurement() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +91,6 @@ def save_called_modules(state: ClosureState) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-def has_compiled_modules(modules: Iterable[nn.Module]) -> bool:
-    # Whether any of `modules` has been compiled by torch.compile.
-    return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)
 
 
 def copy_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:

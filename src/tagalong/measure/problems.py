@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .closure import ReplayableClosure, ReplayableTasks
 from .estimators import Observed
-from .isolation import has_compiled_modules
 from .setup import Setup
 
 NO_SHARED_PARAMETER = (
@@ -104,8 +103,8 @@ def _graph_problems(closure: ReplayableClosure, tasks: Sequence[str], setup: Set
             "`tasks=[...]`; if every step trains on one task, return the losses of all tasks, each on its own batch, "
             "or use estimator='streaming' and call meter.observe(task) after backward()."
         )
-    is_compiled = "CompiledFunction" in operations or closure.state.compiled or has_compiled_modules(modules)
-    if is_compiled and not setup.models:
+    compiled = [m for m in modules if hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None]
+    if (compiled or closure.state.compiled or "CompiledFunction" in operations) and not setup.models:
         yield "calls compiled code, whose modules cannot be detected; pass all modules that it calls as `model=`."
     if any(isinstance(module, DistributedDataParallel) and module.static_graph for module in modules):
         yield "calls DistributedDataParallel with static_graph=True, which a replay would disturb; leave it out."
