@@ -32,8 +32,8 @@ from tagalong.group import Group
 from tagalong.learn import Job, Problem, Trained, train
 from tagalong.study import make_method
 from tagalong.study.methods.ensemble import best_set
+from tagalong.study.relative_losses import row_stderr
 from tagalong.study.search.answers import ALL, Answers
-from tagalong.study.uncertainty import row_stderr
 
 BUDGETS, EFFORTS = (1, 2, 3, 4), (3, 6, 20, 60)
 SEARCH_SEEDS = 3  # of the search for groups, as in a study

@@ -24,8 +24,8 @@ from pool import Pool
 from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
 from tagalong.study import make_method
+from tagalong.study.relative_losses import row_stderr
 from tagalong.study.summary import stderr
-from tagalong.study.uncertainty import row_stderr
 
 TASKS = ("a", "b", "c", "d")
 PAIRS = (frozenset("ab"), frozenset("cd"))  # that need different networks in `conflict`

@@ -2,9 +2,10 @@
 
     python benchmarks/verdict_rates.py                                       # does it find groups worth it?
     python benchmarks/verdict_rates.py --worlds noise,twins --rows 300,2000,4000 --repetitions 60
-    python benchmarks/verdict_rates.py --what learnt --first 1000            # does it know whether anything was learnt?
+    python benchmarks/verdict_rates.py --what learnt --first 1000            # does it know whether tasks were learnt?
 
-`--what groups` trains every subset of four tasks with three seeds and lets the methods decide, in three worlds:
+`--what groups` compares groups of four tasks with three seeds in three worlds. "covered" is how often the interval of
+the gain contains the gain of the very networks that are recommended over ten plain ones, on fresh rows.
 
 - noise: the targets are independent of the inputs, so no grouping can be better than another.
 - twins: all tasks are the same function with independent noise, so training together is right.
@@ -18,11 +19,10 @@
 - one: the inputs explain 3% of the variance of the first target, and nothing of the others.
 """
 
-import itertools
 import time
 from collections.abc import Sequence
 from functools import partial
-from statistics import mean
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 
 import torch
@@ -30,7 +30,7 @@ from scipy.special import betaincinv
 
 from harness import Row, make_parser, numbers, progress, save_json, table
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, build_network, train_many
-from tagalong.study import ExternalStudy, Results, Study, Verdict
+from tagalong.study import Results, Study, Verdict
 
 NAMES = ("a", "b", "c", "d")
 FEATURES, SEEDS, BUDGETS, FRESH_ROWS = 6, 3, (2, 3), 5000
@@ -45,9 +45,8 @@ LEARNT_ROWS = {
     "weak": [(2_000, 2_000, 2_000), (7_000, 1_000, 2_000), (1_400, 200, 400)],
     "one": [(2_000, 2_000, 2_000)],
 }
-SHARES = ("worth it", "wrongly", "recipe", "seeds only", "nothing learnt", "explained", "others", "provisional")
-FORMATS = dict.fromkeys(SHARES, ".1%") | {"change on test": "+.2%", "on fresh rows": "+.2%", "seconds": ".0f"}
-FreshLosses = dict[tuple[frozenset[str], int], dict[str, float]]  # by the tasks and the seed of a network
+SHARES = ("worth it", "wrongly", "covered", "width", "explained", "others")
+FORMATS = dict.fromkeys(SHARES, ".1%") | {"gain on test": "+.2%", "on fresh rows": "+.2%", "seconds": ".0f"}
 
 
 def main() -> None:
@@ -85,27 +84,39 @@ def exact_interval(successes: int, trials: int) -> str:
 
 
 def rate_groups(world: str, rows: Sequence[int], seeds: Sequence[int]) -> Row:
-    """Counts the verdicts that find a grouping worth it."""
-    verdicts, by_seeds, recipe_changes, own_changes = [], [], [], []
+    """Counts the verdicts that find a grouping worth it, and the intervals that contain the gain on fresh rows."""
+    verdicts, gains = [], []
     for seed in seeds:
-        results, fresh = compare_groupings(*draw_grouping_problem(world, seed, rows))
-        verdict = results.verdict()
-        verdicts.append(verdict)
-        # The same candidate, judged by Student's t over seeds alone.
-        records = [*results.records_of(("mtl", None)), *results.records_of(verdict.candidate)]
-        by_seeds.append(Results(records, problem=results.problem).verdict(at_least=0.0))
-        recipe_changes.append(change_of_recipe(verdict, fresh))
-        own_changes.append(change_of_networks(verdict, fresh))
+        problem, fresh = draw_grouping_problem(world, seed, rows)
+        with TemporaryDirectory() as out:
+            results = Study(problem, out, device="cpu").run(GROUP_METHODS, BUDGETS, SEEDS)
+            gains.append(gain_on(problem, results, fresh))
+        verdicts.append(results.verdict())
     worth_it = [verdict.worth_it for verdict in verdicts]
+    judged = [(verdict, gain) for verdict, gain in zip(verdicts, gains, strict=True) if verdict.gain.low != 0]
+    covered = [verdict.gain.low <= gain <= verdict.gain.high for verdict, gain in judged]
     return {
         "worth it": mean(worth_it),
         "95% interval": exact_interval(sum(worth_it), len(verdicts)),
-        "wrongly": mean(claimed and change >= 0 for claimed, change in zip(worth_it, own_changes, strict=True)),
-        "recipe": mean(verdict.recipe.better and verdict.expected < 0 for verdict in verdicts),
-        "seeds only": mean(verdict.worth_it for verdict in by_seeds),
-        "change on test": mean(verdict.estimate for verdict in verdicts),
-        "on fresh rows": mean(recipe_changes),
+        "wrongly": mean(claimed and gain <= 0 for claimed, gain in zip(worth_it, gains, strict=True)),
+        "covered": mean(covered) if covered else None,
+        "width": median(verdict.gain.high - verdict.gain.low for verdict, _ in judged) if judged else None,
+        "gain on test": mean(verdict.gain.estimate for verdict in verdicts),
+        "on fresh rows": mean(gains),
     }
+
+
+def gain_on(problem: Problem, results: Results, fresh: Split) -> float:
+    """Returns the gain of the recommended networks over the mean of ten plain ones, on fresh rows."""
+    if results.verdict().recommended == ("mtl", None):
+        return 0.0
+    predictions = results.best().predict(fresh.inputs)
+    plain = [losses_on(problem, trained, fresh) for trained in train_many(problem, [Job(NAMES, n) for n in range(10)])]
+    gains = []
+    for task in NAMES:
+        loss = float((torch.as_tensor(predictions[task]) - fresh.targets[task]).square().mean())
+        gains.append((mean(losses[task] for losses in plain) - loss) / results.scale.units[task])
+    return mean(gains)
 
 
 def draw_grouping_problem(world: str, seed: int, rows: Sequence[int]) -> tuple[Problem, Split]:
@@ -129,48 +140,12 @@ def draw_grouping_problem(world: str, seed: int, rows: Sequence[int]) -> tuple[P
     return problem, draw(FRESH_ROWS)
 
 
-def compare_groupings(problem: Problem, fresh: Split) -> tuple[Results, FreshLosses]:
-    """Trains every subset of the tasks, and lets the methods decide."""
-    external = ExternalStudy(NAMES)
-    external.plan(methods=GROUP_METHODS, budgets=BUDGETS, seeds=SEEDS)
-    subsets = [subset for size in range(1, 5) for subset in itertools.combinations(NAMES, size)]
-    jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
-    fresh_losses: FreshLosses = {}
-    for trained in train_many(problem, jobs):
-        job = trained.job
-        val, test = ({task: score.loss for task, score in part.items()} for part in (trained.val, trained.test))
-        rows = {task: score.rows for task, score in trained.test.items()}
-        external.tell(job.tasks, job.seed, val=val, test=test, rows=rows, steps=trained.steps)
-        fresh_losses[frozenset(job.tasks), job.seed] = losses_on(problem, trained, fresh)
-    return external.results(), fresh_losses
-
-
 def losses_on(problem: Problem, trained: Trained, fresh: Split) -> dict[str, float]:
     network = build_network(problem, trained.job.tasks, trained.job.seed)
     network.load_state_dict(trained.state)
     with torch.no_grad():
         outputs = network.eval()(fresh.inputs)
     return {task: float((out[:, 0] - fresh.targets[task]).square().mean()) for task, out in outputs.items()}
-
-
-def change_of_recipe(verdict: Verdict, fresh: FreshLosses) -> float:
-    """Returns the change on fresh rows from one network for all tasks to the candidate, over all seeds."""
-    return mean(
-        fresh[group.trains, seed][task] / fresh[frozenset(NAMES), seed][task] - 1
-        for seed in range(SEEDS)
-        for group in verdict.candidate_groups
-        for task in group.serves
-    )
-
-
-def change_of_networks(verdict: Verdict, fresh: FreshLosses) -> float:
-    """Returns the change from the mean over all plain networks to the very networks that were picked."""
-    plain = {task: mean(fresh[frozenset(NAMES), seed][task] for seed in range(SEEDS)) for task in NAMES}
-    return mean(
-        fresh[group.trains, verdict.networks_seed][task] / plain[task] - 1
-        for group in verdict.candidate_groups
-        for task in group.serves
-    )
 
 
 def rate_learnt(world: str, rows: Sequence[int], seeds: Sequence[int], epochs: int) -> Row:
@@ -182,18 +157,17 @@ def rate_learnt(world: str, rows: Sequence[int], seeds: Sequence[int], epochs: i
             verdicts.append(study.run(methods=["mtl", "stl"], seeds=SEEDS).verdict())
     explained = EXPLAINED[world]
     others = "".join(name for name in NAMES if name not in explained)
-    nothing = [verdict.nothing_learnt for verdict in verdicts]
+    learnt = [answer.learnt for verdict in verdicts for answer in verdict.per_task if answer.task in others]
     return {
-        "nothing learnt": mean(nothing),
-        "95% interval": exact_interval(sum(nothing), len(verdicts)),
         "explained": share_learnt(verdicts, explained),
         "others": share_learnt(verdicts, others),
-        "provisional": mean(bool(verdict.provisional) for verdict in verdicts),
+        "95% interval": exact_interval(sum(learnt), len(learnt)) if learnt else None,
     }
 
 
 def share_learnt(verdicts: Sequence[Verdict], tasks: str) -> float | None:
-    return mean(name not in verdict.unlearnt for verdict in verdicts for name in tasks) if tasks else None
+    """Returns how often these tasks are said to be learnt."""
+    return mean(a.learnt for verdict in verdicts for a in verdict.per_task if a.task in tasks) if tasks else None
 
 
 def draw_weak_problem(world: str, seed: int, rows: Sequence[int], epochs: int) -> Problem:

@@ -55,11 +55,11 @@ def update_page(name: str, printed: str) -> None:
 def take_pictures(name: str) -> None:
     """Takes a picture of what each further network buys, and one of who helps whom."""
     from tagalong.affinity import Affinity
-    from tagalong.report import affinity_heatmap, change_by_networks
+    from tagalong.report import affinity_heatmap, gain_by_models
     from tagalong.study import Results
 
     folder = ROOT / "runs" / f"demo-{name}"
-    take_picture(change_by_networks(Results.load(folder)), IMAGES / f"demo_{name}.png")
+    take_picture(gain_by_models(Results.load(folder).verdict()), IMAGES / f"demo_{name}.png")
     take_picture(affinity_heatmap(Affinity.load(folder / "affinity.json")), IMAGES / f"demo_{name}_affinity.png")
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fake_run import make_run
+
 import tagalong
 from tagalong import show_versions
 
@@ -17,7 +19,7 @@ LIGHT = [
     ("import tagalong.report, tagalong.group", "torch pandas plotly"),
     ("main(['paper']); main(['paper', 'selection']); main(['leaderboard', '--help'])", "torch"),
     ("main(['group', 'square.csv', '--budget', '1'])", "torch"),
-    ("from fake_run import make_run; make_run(Path('mine'), [*'abc']); main(['report', 'mine'])", "torch"),
+    ("main(['report', 'mine'])", "torch"),
     ("tagalong.show_versions()", "ray sklearn"),
 ]
 RUN_LIGHT = """
@@ -65,6 +67,7 @@ def run(code: str, folder: Path) -> None:
 
 def test_packages_are_imported_only_where_they_are_needed(tmp_path: Path) -> None:
     (tmp_path / "square.csv").write_text(",a,b\na,0,1\nb,1,0\n")
+    make_run(tmp_path / "mine", [*"abc"])
     run(RUN_LIGHT.format(steps=LIGHT), tmp_path)
 
 

@@ -30,7 +30,7 @@ NAMES = {
     """,
     "tagalong.problems": "ProblemSpec known_problems load_problem problem_names register_problem",
     "tagalong.report": """
-        affinity_heatmap affinity_over_training change_by_networks task_changes write_report
+        affinity_heatmap affinity_over_training gain_by_models task_skills write_report
     """,
     "tagalong.cli": "JsonOption TextTable complete_problems main print_table screen",
 }

@@ -54,7 +54,7 @@ def test_a_table_is_compared_and_new_rows_are_predicted(
     frame.to_csv("table.csv", index=False)
     for command in TABLE.splitlines():
         main(shlex.split(command)[1:])
-    assert "erdict" in capsys.readouterr().out
+    assert "Use " in capsys.readouterr().out
     predicted = pd.read_csv("predicted.csv")
     assert len(predicted) == 300
     assert {"systolic", "diastolic", "ill"} <= {*predicted.columns}

@@ -50,7 +50,7 @@ def problem(path: Path) -> Any:
 
 def verdict(path: Path) -> Any:
     results = verdict_from_csv(path, budgets=[2])
-    return results.verdict(), results.records
+    return results.verdict().to_document(), results.records
 
 
 # The input of each command, and the function that reads it.

@@ -45,7 +45,7 @@ def test_the_notebook_runs_and_shows_what_is_stored(tmp_path: Path, monkeypatch:
     old, new = (["".join(output.get("text", "") for output in cell.outputs) for cell in code_cells(notebook)]
                 for notebook in (stored, again))  # fmt: skip
     assert new[2] == old[2]  # the problem, before any training
-    assert "erdict: " in new[3]
+    assert "Use " in new[3]
     assert "3 rows written" in new[8]
     assert "all networks exported" in new[9]
     assert (tmp_path / "work" / "runs" / "tour" / "report.html").is_file()

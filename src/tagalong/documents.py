@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from .errors import InvalidInput
 from .files import DocumentError, read_document, write_document
 
 T = TypeVar("T")
 D = TypeVar("D", bound="Document")
+NumberOrNull = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]  # null is NaN
 
 
 @cache  # since building one takes milliseconds

@@ -171,11 +171,12 @@ def judge_negative(values: Floats, comparisons: int = 1, per_row: float = 0.0) -
         return "not tested"
     if np.size(values) < 2:
         return "within noise"
-    from tagalong.study import interval_half_width  # loads torch
+    from tagalong.study import half_width, seed_stderr  # loads torch
 
     mean = float(np.mean(values))
     confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / comparisons
-    half = interval_half_width(list(values), row_stderr=math.sqrt(abs(mean) * per_row), confidence=confidence)
+    by_rows = math.sqrt(abs(mean) * per_row)
+    half = half_width(by_rows, seed_stderr(list(values)), len(values), confidence)
     if abs(mean) <= max(half, TOLERANCE):
         return "within noise"
     return "yes" if mean < 0 else "no"

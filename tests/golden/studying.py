@@ -166,28 +166,33 @@ def describe_verdict(verdict: Verdict) -> Document:
     """Returns what a verdict recommends, and its main numbers."""
     return {
         "recommended": list(verdict.recommended),
+        "reference": list(verdict.reference),
         "networks": describe_groups(verdict.groups),
         "worth it": verdict.worth_it,
-        "better than copies": verdict.better_than_copies,
-        "not learnt": list(verdict.unlearnt),
-        "expected": verdict.expected,
-        "change of these networks": _interval(verdict.networks),
-        "change of the recipe": _interval(verdict.recipe),
-        "trainings": verdict.training_cost,
+        "skill": verdict.skill,
+        "gain": _interval(verdict.gain),
+        "gain of the recipe": _interval(verdict.recipe),
+        "gain over copies": _interval(verdict.over_copies),
+        "operations": verdict.chosen.cost.operations,
+        "tasks": {
+            answer.task: [_interval(answer.before), _interval(answer.after), _interval(answer.change)]
+            for answer in verdict.per_task
+        },
         "by budget": {
-            str(budget): {
+            str(models): {
                 "method": list(best.label),
                 "networks": describe_groups(best.groups),
-                "expected": best.expected,
-                "change of these networks": _interval(best.networks),
+                "validation": best.validation,
+                "skill": best.skill,
+                "gain": _interval(best.gain),
             }
-            for budget, best in verdict.by_budget.items()
+            for models, best in verdict.by_budget.items()
         },
     }
 
 
-def _interval(change: Any) -> list[float | None] | None:
-    return None if change is None else [change.estimate, change.low, change.high]
+def _interval(interval: Any) -> list[float | None] | None:
+    return None if interval is None else [interval.estimate, interval.low, interval.high]
 
 
 def describe_predictions(predictions: Predictions) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_run_and_report(printed: Print, golden: Golden) -> None:
     command = ("run", "tiny", "--methods", "mtl,stl,tag,ensemble", "--budgets", "2", "--seeds", "2", "--device", "cpu")
     document = printed(*command, "--out", "out")
     spent = document["settings"]["spent"]
-    kept = {key: document[key] for key in ("problem", "noise", "learning", "records", "table", "verdict")}
+    kept = {key: document[key] for key in ("problem", "scale", "records", "table", "verdict")}
     golden("run", numbers_of({**kept, "spent": spent}), RTOL, 1e-9)
     assert numbers_of(printed(*command, "--out", "out"))["records"] == numbers_of(document)["records"]
     golden("report", [Path(path).as_posix() for path in printed("report", "out").values()])

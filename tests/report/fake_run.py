@@ -10,7 +10,7 @@ import numpy as np
 
 from tagalong import Affinity, select_groups
 from tagalong.group import Group, Taught
-from tagalong.study import Cost, LateNetworks, Learning, ProblemInfo, Record, Results, RowNoise, Score
+from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 
 SETTINGS = {
     "recipe": {"optimizer": "adamw", "lr": 0.01, "epochs": 40, "amp": None},
@@ -53,14 +53,13 @@ def make_run(
         labels=labels,
         notes=("drawn at random",),
     )
-    noise = {("tag", k): 0.002 for k in budgets}
-    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, "budgets": [*budgets]}, out=folder)
+    results = Results(records, problem=info, settings={**SETTINGS, "budgets": [*budgets]}, out=folder)
     results.save(folder)
     return results
 
 
 def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
-    """Copies, and committees of taught and other networks by `auto`, for up to three networks; one task is unlearnt."""
+    """Copies, and committees of taught and other networks by `auto`, for up to three networks."""
     made = make_run(folder, tasks)
     imitating, learning = Taught(("k1", "k2", "k3")), Taught(("k1", "k2", "k3"), mix=0.5, mixtures=1)
     student = Group(tasks, tasks, copy=4, taught=imitating)
@@ -75,31 +74,9 @@ def make_taught_run(folder: Path, tasks: Sequence[str]) -> Results:
         records += _records("ensemble", k, copies, -0.03 * (k - 1), tasks) if k > 1 else []
         records += _records("auto", k, groups, -0.04 - 0.03 * k, tasks)
     records += _records("mtl-big2", None, copies[:1], -0.01, tasks, parameters=2000)
-    labels = {record.label for record in records}
-    noise = RowNoise(*(dict.fromkeys(labels, 0.004) for _ in range(4)))
-    late = {record.label: LateNetworks(1 if record.method == "mtl" else 0, 9) for record in records}
-    learning_found = Learning({task: 0.9 if task == tasks[-1] else 1e-6 for task in tasks}, late)
-    decisions = {"decisions": {"auto": fake_search(tasks)}, "budgets": [1, 2, 3]}
-    settings = {**made.settings, **decisions}
-    results = Results(
-        records, problem=made.problem, noise=noise, settings=settings, out=folder, learning=learning_found
-    )
+    results = Results(records, problem=made.problem, settings={**made.settings, "budgets": [1, 2, 3]}, out=folder)
     results.save(folder)
     return results
-
-
-def fake_search(tasks: Sequence[str]) -> dict:
-    """A record of a search by `auto` with a copy and a network for two tasks."""
-    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
-    copy = {**trained, "tasks": [*tasks], "val": dict.fromkeys(tasks, 1.0)}
-    pair = {**trained, "tasks": [*tasks[:2]], "val": dict.fromkeys(tasks[:2], 0.9)}
-    budgets = ("1", "2", "3")
-    steps = [
-        {"spent": 1.1, "best": dict.fromkeys(budgets, 0.0), "trained": [copy]},
-        {"spent": 2.1, "best": dict.fromkeys(budgets, -0.06), "trained": [pair]},
-    ]
-    chosen = {budget: {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8} for budget in budgets}
-    return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
 def fake_affinity(tasks: Sequence[str], steps: int) -> Affinity:

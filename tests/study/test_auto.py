@@ -46,7 +46,6 @@ def test_auto_finds_the_pairs_and_counts_every_training_and_the_measuring(proble
     together = np.mean([record.training.steps for record in results.records_of(("mtl", None))])
     assert auto[0].deciding.steps == pytest.approx((steps + log["measuring"] * together) / 2, abs=1)
     assert log["overhead"] > 0
-    assert f"auto spent {log['spent']:.3g} of 14 trainings" in " ".join(str(results).split())
 
 
 def test_a_wider_network_is_recommended_and_counts_as_many_times_as_it_is_larger(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_recommended_networks_can_be_trained_with_a_rule(tmp_path: Path) -> None
 def test_an_effort_given_as_a_time_is_converted_to_trainings(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort="0.001s")
     assert all(len(record.groups) == 1 for record in results.records)
-    assert results.verdict().candidate is None
+    assert results.verdict().recommended in {record.label for record in results.records}
 
 
 def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:

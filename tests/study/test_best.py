@@ -164,7 +164,7 @@ def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, t
         study.results().best()
     recommended, saved = study.best(), results.best()
     assert recommended.groups == saved.groups
-    assert recommended.seed == saved.seed == results.verdict().networks_seed
+    assert recommended.seed == saved.seed == results.verdict().chosen.seed
     np.testing.assert_equal(recommended.predict(rows), saved.predict(rows))
     assert [set(group.trains) for group in study.best("stl").groups] == [{"age"}, {"ill"}, {"kind"}]
     assert len(study.best("mtl").networks) == 1

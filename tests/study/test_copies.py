@@ -25,6 +25,7 @@ from tagalong.learn import (
     TabM,
     TabMHeads,
     Task,
+    first_half,
     train,
 )
 from tagalong.study import (
@@ -33,14 +34,16 @@ from tagalong.study import (
     Decision,
     Method,
     Results,
+    Runner,
+    Store,
     Study,
+    make_method,
     open_runner,
 )
-from tagalong.study.candidates import picked_record
 from tagalong.study.keys import Keys
 from tagalong.study.members import member_seed
 from tagalong.study.methods import ensemble
-from tagalong.study.methods.ensemble import best_set
+from tagalong.study.methods.ensemble import best_set, copies
 
 TASKS = (
     Task("age", "regression"),
@@ -148,7 +151,6 @@ def test_the_rows_of_an_average_have_its_mean_loss(results: Results, folder: Pat
                 {task: scores[task].loss for task in rows}, rel=1e-6
             )
             assert np.isnan(rows["age"][::7]).all()
-    assert ("ensemble", 3) in results.noise
 
 
 class Committee(Method):
@@ -252,49 +254,75 @@ def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return study.run(methods, [2], seeds=2, confirm=3, effort=6)
 
 
-def test_fresh_seeds_compare_groups_with_one_network_and_with_copies(confirmed: Results) -> None:
+def test_fresh_seeds_judge_the_recipe(confirmed: Results) -> None:
     verdict = confirmed.verdict()
-    assert (verdict.candidate, verdict.copies, verdict.confirmed) == (("stl", None), ("best-of", 2), True)
+    assert (verdict.recommended, verdict.reference, verdict.seeds) == (("stl", None), ("mtl", None), 3)
     for record in confirmed.records:
         others = {key for other in confirmed.records if other.seed != record.seed for key in other.networks}
         assert not others & set(record.networks), record.label
-    stl, mtl, copies = (confirmed.records_of(label)[2:] for label in (("stl", None), ("mtl", None), ("best-of", 2)))
-    assert [len(fresh) for fresh in (stl, mtl, copies)] == [3] * 3
-    assert verdict.estimate == pytest.approx(np.mean([one.change(other) for one, other in zip(stl, mtl, strict=True)]))
-    by_hand = np.mean([one.change(other) for one, other in zip(stl, copies, strict=True)])
-    assert verdict.change_from_copies.estimate == pytest.approx(by_hand)
-    assert verdict.better_than_copies is True
-    assert {budget: one.label for budget, one in verdict.by_budget.items()} == {1: ("mtl", None), 2: ("stl", None)}
+    fresh = [confirmed.records_of(label)[2:] for label in (("stl", None), ("mtl", None))]
+    skills = np.array([[confirmed.scale.mean(record) for record in records] for records in fresh])
+    assert skills.shape == (2, 3)
+    assert verdict.recipe.estimate == pytest.approx((skills[0] - skills[1]).mean(), rel=1e-5)
+    assert len(confirmed.records_of(("best-of", 2))) == 2, "only what is recommended is trained again"
 
 
-def test_best_of_picks_no_copies_for_fresh_seeds(confirmed: Results) -> None:
-    """With fresh seeds, it is judged by its plan, any two copies, as other methods are."""
-    first, second, *fresh = confirmed.records_of(("best-of", 2))
-    assert all(record.deciding.networks == 3 for record in (first, second)), "6 for 2 seeds"
-    assert [record.groups for record in fresh] == [first.groups] * 3
-
-
-def test_the_noise_of_every_comparison_is_known_after_a_study(confirmed: Results) -> None:
-    noise, verdict = confirmed.row_noise, confirmed.verdict()
-    assert set(noise.recipe) == set(noise.networks) == {("stl", None), ("best-of", 2)}
-    assert set(noise.copies) == set(noise.networks_from_copies) == {("stl", None)}
-    picked, copy = (picked_record(confirmed.records_of(label)) for label in (("stl", None), ("best-of", 2)))
-    assert picked.seed == verdict.networks_seed == confirmed.best().seed
+def test_the_gain_of_the_networks_that_you_get_is_computed_by_hand(confirmed: Results) -> None:
+    """Every quantity again, from the files of the run and by loops over rows."""
+    verdict, problem = confirmed.verdict(), conflicting_problem()
+    label, seed = verdict.chosen.label, verdict.chosen.seed
+    record = next(one for one in confirmed.records_of(label) if one.seed == seed)
+    plain = confirmed.records_of(("mtl", None))[:2]
+    train = {task: problem.train.targets[task].double().numpy() for task in ("a", "b")}
+    parts = [problem.train, problem.val, problem.test]
+    mine, theirs = np.zeros(300), np.zeros((2, 300))
+    with Store(confirmed.out / "run.sqlite") as store, Runner(problem, store) as runner:
+        for task, labels in train.items():
+            everything = np.concatenate([part.targets[task].double().numpy() for part in parts])
+            unit = np.mean((everything - labels.mean()) ** 2)
+            constant = (problem.test.targets[task].double().numpy() - labels.mean()) ** 2
+            mine += (constant - runner.row_losses(record)[task]) / unit / 2
+            for place, one in enumerate(plain):
+                theirs[place] += (constant - runner.row_losses(one)[task]) / unit / 2
+    difference = mine - theirs.mean(0)
+    by_seed = theirs.mean(1)
+    row_part = 1.959964 * difference.std(ddof=1) / np.sqrt(300)
+    seed_part = 12.7062 * by_seed.std(ddof=1) / np.sqrt(2)
+    assert verdict.gain.estimate == pytest.approx(difference.mean(), rel=1e-4)
+    assert verdict.gain.high - verdict.gain.estimate == pytest.approx(np.hypot(row_part, seed_part), rel=1e-3)
+    assert verdict.skill == pytest.approx(mine.mean(), rel=1e-4)
     assert confirmed.best().groups == verdict.groups
-    assert verdict.networks_from_copies.estimate == pytest.approx(picked.change(copy))
-    for found, stderr in (
-        (verdict.networks, noise.networks["stl", None]),
-        (verdict.networks_from_copies, noise.networks_from_copies["stl", None]),
-    ):
-        assert found.high - found.estimate == pytest.approx(1.959964 * stderr)
+    assert confirmed.best().seed == seed
 
 
-def test_a_larger_network_competes_with_two(tmp_path: Path) -> None:
+def test_a_copy_is_picked_on_one_half_of_the_rows_and_judged_on_the_other(tmp_path: Path) -> None:
+    problem = conflicting_problem()
+    with open_runner(problem, tmp_path, device="cpu") as runner:
+        choice = make_method("best-of", {"best-of": {"copies": 5}}).decide(runner, [1], [0]).choices[1, 0]
+        jobs = [runner.group_job(group, 0) for group in copies(problem.names, range(5))]
+        outputs = runner.outputs(jobs, "val")
+    losses = {}
+    for task in problem.names:
+        answers = np.stack([outputs[job][task].double().numpy().reshape(-1) for job in jobs])
+        losses[task] = (answers - problem.val.targets[task].double().numpy()) ** 2
+    first = first_half(200, None).numpy()
+    for half, other in ((first, ~first), (~first, first)):
+        relative = [losses[task][:, other].mean(1) / losses[task][:, other].mean() for task in problem.names]
+        best = np.argmin(np.mean(relative, axis=0))
+        for task in problem.names:
+            np.testing.assert_allclose(choice.val_rows[task][half], losses[task][best, half], rtol=1e-6)
+
+
+def test_a_larger_network_competes_with_one(tmp_path: Path) -> None:
     results = Study(make_problem(), tmp_path, device="cpu").run(["mtl", "mtl-big2", "ensemble"], [2], seeds=2)
-    two = results.verdict().by_budget[2]
-    assert {result.label: result.size for result in (two, *two.others)} == {("mtl-big2", None): 2, ("ensemble", 2): 2}
-    assert set(results.row_noise.copies) == {("mtl-big2", None)}
-    assert results.learning.p_values, "networks of both sizes are compared with the constant"
+    ways = {way.label: way for way in results.verdict().ways}
+    assert {label: way.models for label, way in ways.items()} == {
+        ("mtl", None): 1,
+        ("mtl-big2", None): 1,
+        ("ensemble", 2): 2,
+    }
+    assert ways["ensemble", 2].relative_cost == 2
+    assert ways["mtl-big2", None].relative_cost > 1
 
 
 def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:

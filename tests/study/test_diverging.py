@@ -12,11 +12,9 @@ from diverging_small import DIVERGING, NAMES, diverges, diverging_problem
 from watched_executor import WatchedExecutor
 
 from tagalong.errors import InvalidInput
-from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.report import write_report
 from tagalong.study import (
-    Choice,
     Decision,
     Method,
     Results,
@@ -71,23 +69,23 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 def test_a_study_continues_and_reports_what_diverged(study: Results) -> None:
     diverged = {("stl", None), ("random", 2), ("random", 3)}
-    assert {record.label for record in study.records if record.diverged} == diverged == set(study.verdict().diverged)
+    assert {record.label for record in study.records if record.diverged} == diverged
+    assert not diverged & {way.label for way in study.verdict().ways}
+    assert "stl" in " ".join(study.verdict().notes)
     for record in study.records:
         assert record.training.steps > 0
         if record.label not in diverged:
             assert not {tuple(sorted(group.trains)) for group in record.groups} & set(DIVERGING)
             assert math.isfinite(record.total())
     lines = {(line.method, line.budget): line for line in study.table()}
-    assert (lines["stl", None].diverged, lines["stl", None].seeds, lines["stl", None].change) == (2, 2, None)
-    assert lines["optimal", 2].change < 0
-    assert lines["optimal", 2].random_change is None
+    assert (lines["stl", None].diverged, lines["stl", None].seeds, lines["stl", None].skill) == (2, 2, None)
+    assert lines["optimal", 2].skill > lines["mtl", None].skill
     with pytest.raises(InvalidInput, match="'stl' has no usable networks"):
         Study(diverging_problem(), study.out, device="cpu").best("stl")
 
 
 def test_text_log_and_page_mark_what_diverged(study: Results) -> None:
-    (row,) = [line.split() for line in str(study).splitlines() if line.startswith("stl")]
-    assert row[:3] == ["stl", "4", "diverged"]
+    assert "stl: diverged" in str(study)
     assert "wild with seed 0" in (study.out / "run.log").read_text()
     page = write_report(study.out).read_text(encoding="utf-8").partition("<script")[0]
     assert "<td>diverged</td>" in page
@@ -103,37 +101,9 @@ def test_a_grouping_that_diverges_with_one_seed_is_not_a_candidate(tmp_path: Pat
     results = study.run(["stl"], seeds=[bad, good])
     assert [record.diverged for record in results.records_of(("stl", None))] == [True, False]
     (line,) = [line for line in results.table() if line.method == "stl"]
-    assert (line.seeds, line.diverged, line.change, line.total_stderr) == (2, 1, None, None)
-    verdict = results.verdict()
-    assert (verdict.candidate, verdict.recommended, verdict.diverged) == (None, ("mtl", None), (("stl", None),))
+    assert (line.seeds, line.diverged, line.skill) == (2, 1, None)
+    assert results.verdict().recommended == ("mtl", None)
     assert study.best("stl").seed == good
-
-
-class FixedGroups(Method):
-    """Always chooses the same groups."""
-
-    budgeted = False
-
-    def __init__(self, name: str, *groups: str) -> None:
-        self.name, self.groups = name, [group.split() for group in groups]
-
-    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(tuple(Group(tasks, tasks) for tasks in self.groups))}, seeds)
-
-
-def test_if_the_candidate_diverges_with_fresh_seeds_the_next_one_is_confirmed(tmp_path: Path) -> None:
-    problem = diverging_problem(share=0.5)
-    luck = [diverges(problem, "wild", seed=seed) for seed in range(40)]
-    first = next(seed for seed in range(40) if luck[seed : seed + 2] == [False, True])
-    methods = [FixedGroups("bold", "a b", "calm", "wild"), FixedGroups("timid", "a b", "calm wild")]
-    study = Study(problem, tmp_path, device="cpu")
-    alone = study.run(methods, seeds=[first]).verdict()
-    assert alone.candidate == ("bold", None), "else the test shows nothing"
-    results = study.run(methods, seeds=[first], confirm=1)
-    verdict = results.verdict()
-    assert (verdict.candidate, verdict.diverged) == (("timid", None), (("bold", None),))
-    assert [record.seed for record in results.records_of(("timid", None))] == [first, first + 1]
-    assert verdict.estimate == results.records_of(("timid", None))[1].change(results.records_of(("mtl", None))[1])
 
 
 class NeedsADivergingNetwork(Method):
@@ -149,7 +119,7 @@ def test_a_method_that_cannot_decide_is_reported_and_the_others_continue(tmp_pat
     results = study.run([NeedsADivergingNetwork(), "optimal"], budgets=[2], seeds=2)
     lines = {line.method: line for line in results.table()}
     assert (lines["needy"].diverged, lines["needy"].groups) == (2, ())
-    assert lines["optimal"].change < 0
+    assert lines["optimal"].skill > lines["mtl"].skill
     assert "needy could not select groups" in (tmp_path / "run.log").read_text(encoding="utf-8")
     groupings = json.loads((tmp_path / "groupings.json").read_text(encoding="utf-8"))["groupings"]
     assert {grouping["method"] for grouping in groupings} == {"mtl", "optimal"}

@@ -15,7 +15,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Recipe, Task, Taught, count_parameters, relative_step_cost, train
 from tagalong.report import write_report
-from tagalong.study import Best, Elsewhere, Results, Runner, Store, Study, open_runner
+from tagalong.study import Best, Elsewhere, Results, Runner, Store, Study, family_of, open_runner
 from tagalong.study.executors import Serial
 from tagalong.study.keys import Keys
 from tagalong.study.runner import split_into_chunks
@@ -130,9 +130,8 @@ def test_auto_recommends_a_tabm_network_and_reports_it_as_such(results: Results,
     verdict = results.verdict()
     one = verdict.by_budget[1]
     assert verdict.groups == (TABM,)
-    assert (one.kind, one.size, one.parameters) == ("tabm", 1, records[0].parameters)
-    assert one.latency == pytest.approx(np.mean([record.latency for record in records]))
-    assert "TabM network" in str(verdict)
+    assert (family_of(one.label, one.groups), one.models, one.cost.parameters) == ("tabm", 1, records[0].parameters)
+    assert one.relative_cost > 3
     assert "TabM network" in write_report(results.out).read_text(encoding="utf-8").partition("<script")[0]
     log = results.settings["decisions"]["auto"]
     assert {one["kind"] for step in log["steps"] for one in step["trained"]} == {"copy", "tabm", "student"}

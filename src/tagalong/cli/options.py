@@ -235,6 +235,16 @@ SameTeachersOption = Annotated[
         text="With --confirm, do not retrain the networks that teach others.",
     ),
 ]
+ReferenceOption = Annotated[
+    str | None,
+    make_option(
+        COMPARISON,
+        "--reference",
+        metavar="METHOD",
+        text="Compare everything with this method; boosting for tables and mtl otherwise, by default.",
+    ),
+]
+AllOption = Annotated[bool, make_option(COMPARISON, "--all", text="Show every method and task, not only the answer.")]
 PriceOption = Annotated[
     float | None,
     make_option(

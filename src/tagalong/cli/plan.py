@@ -14,7 +14,7 @@ from . import options
 from .arguments import check_exists, check_folder, integer_option, parse_budgets, parse_methods, parse_pairs
 from .group_options import AxisChoice, AxisOption
 from .messages import name_arguments
-from .run import show_table
+from .run import show_results
 from .terminal import print_line, print_text, screen
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def verdict(
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
-    show_table(results, quiet)
+    show_results(results)
     if out is not None and not quiet:
         print_line(screen(), f"report: {out / 'report.html'}")
 
@@ -194,7 +194,7 @@ def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: 
         print(dumps(document, indent=1, allow_nan=False))
         return
     if results is not None:
-        show_table(results, quiet)
+        show_results(results)
     if quiet:
         if table is not None:
             print_text(str(table))

@@ -19,7 +19,7 @@ from tagalong.rendering import TextTable
 from . import arguments, options
 from .arguments import check_folder, parse_budgets, parse_columns, parse_names
 from .messages import FAILED, name_arguments, resumable
-from .terminal import print_line, print_table, print_text, printable, prose_width, screen, show_progress, table_width
+from .terminal import print_line, print_table, print_text, printable, screen, show_progress, table_width
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,6 @@ LOADED_SPELLINGS = {
 SPLITS = ("train", "val", "test")
 MAX_TASK_ROWS, MAX_WARNINGS, MAX_NOTE_LENGTH = 50, 10, 160
 WARNING = "warning: "
-BOLD_PREFIXES = ("method ", "task ", "networks ", "Verdict: ", "Provisional verdict: ")
 
 
 def run(
@@ -71,6 +70,8 @@ def run(
     price_per_hour: options.PriceOption = None,
     confirm: options.ConfirmOption = 0,
     same_teachers: options.SameTeachersOption = False,
+    reference: options.ReferenceOption = None,
+    all_: options.AllOption = False,
     recipe: options.RecipeOption = None,
     executor: options.ExecutorOption = None,
     device: options.DeviceOption = None,
@@ -125,6 +126,8 @@ def run(
         price_per_hour=price_per_hour,
         confirm=confirm,
         fresh_teachers=not same_teachers,
+        reference=reference,
+        all_=all_,
         executor=executor or "serial",
         device=device or "auto",
         json=json,
@@ -153,6 +156,7 @@ def compare(
     json: bool = False,
     quiet: bool = False,
     about: str | None = None,
+    all_: bool = False,
     **request: Any,
 ) -> None:
     """Runs a study and shows its results.
@@ -165,7 +169,8 @@ def compare(
         settings: the options of methods.
         json: whether to print the results as JSON.
         quiet: whether to print only the verdict.
-        about: what the problem is, for demos, which show an overview instead of all labels and methods.
+        about: what the problem is, for demos, which do not show all labels.
+        all_: whether to show all methods and tasks.
         **request: the other arguments of `Study.run`.
     """
     from tagalong.study import Study
@@ -190,10 +195,8 @@ def compare(
         raise resumable(out) from None
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
-    elif about is not None and not quiet:
-        show_overview(results)
     else:
-        show_table(results, quiet)
+        show_results(results, all_=all_)
         if not (quiet or study.unwritten):
             show_files(out)
     if study.unwritten:
@@ -252,27 +255,16 @@ def show_warnings(console: Console, warnings: Sequence[str]) -> None:
 def show_files(out: Path) -> None:
     """Shows where the results are and how to use them."""
     console = screen()
-    console.print()
-    print_line(console, f"{out} contains the results, groupings, affinities and recommended networks")
     if (page := out / "report.html").exists():
         print_line(console, f"report: {page}")
     print_line(console, f"to make predictions: tagalong predict {out} NEW.csv")
 
 
-def show_table(results: Results, quiet: bool) -> None:
-    """Shows the table and the verdict, or only the verdict if `quiet`."""
+def show_results(results: Results, all_: bool = False) -> None:
+    """Shows the verdict, and all methods and tasks on demand."""
     console = screen()
-    text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(table_width(console))
-    for line in text.splitlines():
-        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
-
-
-def show_overview(results: Results) -> None:
-    """Shows the best networks for each budget, short answers, and how to see more."""
-    console = screen()
-    for line in results.overview(table_width(console)).splitlines():
-        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(BOLD_PREFIXES) else "")
-    print_line(console, "Add --all to the command to compare more methods and to see all of them.")
+    for line in results.to_text(table_width(console), details=all_).splitlines():
+        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith("Use ") else "")
 
 
 class DemoProblem(str, Enum):
@@ -301,7 +293,7 @@ AllOption = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Compare more methods, and show every method and task instead of an overview.",
+        help="Compare more methods, and show every method and task.",
         show_default=False,
     ),
 ]
@@ -327,8 +319,6 @@ def demo(
     are the small molecules of QM9 (104 MB), installed with `pip install 'tagalong[molecules]'`. The images of `faces`
     are drawn. Nothing is downloaded by the command itself.
 
-    If you name `--methods`, all of them are shown, as with `--all`.
-
     Examples:
         `tagalong demo`: a health survey, where copies do as well as groups
         `tagalong demo molecules`: molecules, where groups matter
@@ -353,7 +343,8 @@ def demo(
         device=device or "auto",
         json=json,
         quiet=quiet,
-        about=None if all_ or names else chosen.about,
+        about=chosen.about,
+        all_=all_,
     )
 
 

@@ -313,8 +313,8 @@ def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | N
     if choose == VERDICT:
         return None, None
     candidates = [line for line in results.table() if line.method == choose]
-    # The validation loss is None if training diverged.
-    best = min(candidates, key=lambda line: math.inf if line.validation is None else line.validation)
+    # The skill is None if training diverged.
+    best = max(candidates, key=lambda line: -math.inf if line.validation is None else line.validation)
     return best.label
 
 

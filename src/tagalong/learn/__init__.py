@@ -46,9 +46,11 @@ from .network import Encoder as Encoder
 from .network import ModuleFactory as ModuleFactory
 from .network import Network as Network
 from .network import build_network as build_network
+from .network import count_multiplications as count_multiplications
 from .network import feature_count as feature_count
 from .piecewise_linear import quantile_edges as quantile_edges
 from .preparation import Scaling as Scaling
+from .preparation import Table as Table
 from .preparation import load_array as load_array
 from .preparation import read_preparation as read_preparation
 from .problem import Problem as Problem
@@ -65,6 +67,7 @@ from .scoring import clip_outputs as clip_outputs
 from .scoring import outputs_on as outputs_on
 from .scoring import outputs_on_rows as outputs_on_rows
 from .scoring import score_outputs as score_outputs
+from .scoring import weighted_losses as weighted_losses
 from .skill import mean_skill as mean_skill
 from .skill import row_influences as row_influences
 from .skill import row_skills as row_skills

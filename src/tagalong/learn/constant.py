@@ -76,6 +76,8 @@ def _fit(problem: Problem, task: Task) -> Tensor | None:
     rows = problem.train.only([task.name])
     inputs, targets = rows.batch(torch.arange(min(2, len(rows))))
     like = outputs_on(build_network(problem, [task.name], seed=0), inputs)[task.name]  # [rows, channels, …]
+    if like.dim() < 2:
+        return None
     count = max(1, min(len(rows), FITTED_VALUES // max(1, targets[task.name][0].numel())))
     chosen = torch.linspace(0, len(rows) - 1, count, dtype=torch.float64).long()
     labels = rows.batch(chosen)[1][task.name].cpu()

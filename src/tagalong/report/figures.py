@@ -5,24 +5,25 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, isfinite, log10
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.group import Group, Grouping
+from tagalong.group import Grouping
 from tagalong.study import (
-    Change,
-    Label,
-    MethodSummary,
-    Results,
-    TaskChange,
-    interval_half_width,
-    kind_of_networks,
+    FAMILIES,
+    Interval,
+    JudgedWay,
+    TaskAnswer,
+    Verdict,
+    family_of,
+    interval_text,
     label_text,
     percent,
+    points,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Center = Literal["zero", "target"]
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
-BETTER, WORSE = "#2166ac", "#b2182b"  # blue and red, as at the ends of the scale of affinities
+BETTER = "#2166ac"  # blue, as at the end of the scale of affinities
 GRAY, TEXT_COLOR, BACKGROUND_COLOR = "#e4e4e4", "#404040", "#ffffff"
 AXIS = {"gridcolor": "#eeeeee", "zerolinecolor": "#999999", "automargin": True}
 # What all figures share. The page replaces it by its own fonts and colors.
@@ -60,18 +61,6 @@ MIN_VALUES_PER_WINDOW = 5  # of a typical pair in each window
 WINDOWS_PER_STEP = 4  # number of windows that contain each step: smooth lines without a point for every step
 MAX_POINTS = 200  # per line
 OFFSET = 0.06  # between the marks of different families for the same number of networks
-# The families of networks, as named in legends.
-FAMILIES = {
-    "plain": "one plain network",
-    "copies": "averaged copies",
-    "groups": "groups",
-    "taught": "taught networks",
-    "larger": "wider networks",
-    "tabm": "TabM networks",
-    "boosting": "boosting",
-    "ridge": "ridge",
-    "blend": "averages of families",
-}
 
 
 # Who helps whom ------------------------------------------------------------------------------------------------------
@@ -407,130 +396,50 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
     return [affinity.tasks.index(name) for name in wanted]
 
 
-# What networks bring -------------------------------------------------------------------------------------------------
+# What models bring ---------------------------------------------------------------------------------------------------
 
 
-class Way(NamedTuple):
-    """A measured way of using a number of networks.
+def gain_by_models(verdict: Verdict, *, title: str = "What each further model buys") -> Figure:
+    """Draws the skill of every family for each number of models: the best of each family on validation rows.
 
-    Attributes:
-        networks: the number of networks. A wider network counts as the number of plain ones with as many parameters.
-        family: a key of `FAMILIES`.
-        summary: the method and its budget, with costs.
-        change: the change in test loss from one plain network, averaged over tasks.
-        from_copies: the change from as many copies, or None if it is unknown.
-        best: whether it is the best of all with so many networks, on validation rows.
-        recommended: whether these are the networks to use.
-    """
-
-    networks: int
-    family: str
-    summary: MethodSummary
-    change: Change
-    from_copies: Change | None = None
-    best: bool = False
-    recommended: bool = False
-
-
-def measured_ways(results: Results) -> list[Way]:
-    """Returns the best measured way of each family to use each number of networks; the best of all comes first.
-
-    The verdict considers only some of them: if `auto` was run, no groups but those that `auto` found. Readers want to
-    see what the others buy, so the best of each further family on validation rows is included here.
-    """
-    verdict = results.verdict()
-    if not verdict.by_budget:  # nothing was learnt
-        return []
-    summaries = {summary.label: summary for summary in results.table()}
-    ways: dict[tuple[int, str], Way] = {}
-    for networks, best in verdict.by_budget.items():
-        for way in (best, *best.others):
-            if way.change is not None:
-                summary, family = summaries[way.label], _family(way.label, way.groups)
-                recommended = (way.label, way.size) == (verdict.recommended, networks)
-                found = Way(networks, family, summary, way.change, way.change_from_copies, way is best, recommended)
-                ways.setdefault((networks, family), found)
-    for label, summary in sorted(summaries.items(), key=lambda item: item[1].validation or 0.0):
-        family = _family(label, summary.groups)
-        networks = label[1] or len(summary.groups)
-        is_measured = summary.honest and summary.change is not None and isfinite(summary.change)
-        # Balancing rules train one plain network in another way, which is no copy.
-        if is_measured and summary.groups and family not in ("plain", "copies"):
-            ways.setdefault((networks, family), Way(networks, family, summary, _change_from_plain(results, label)))
-    return sorted(ways.values(), key=lambda way: (way.networks, not way.best))
-
-
-def _family(label: Label, groups: Sequence[Group]) -> str:
-    """Returns the family of networks, a key of `FAMILIES`.
-
-    Example:
-        >>> _family(("blend", 2), [Group("ab", "ab"), Group("ab", "ab", network="ridge")])
-        'blend'
-        >>> _family(("boosting", None), [Group("ab", "ab", network="boosting")])
-        'boosting'
-    """
-    networks = {group.network for group in groups}
-    if networks <= {None, "tabm"}:
-        return kind_of_networks(label, groups)
-    if len(networks) > 1:
-        return "blend"
-    return "ridge" if networks == {"ridge"} else "boosting"
-
-
-def _change_from_plain(results: Results, label: Label) -> Change:
-    """Returns the change in test loss from one plain network of the same seed, with its confidence interval."""
-    plain = {record.seed: record for record in results.records_of(("mtl", None))}
-    records = [record for record in results.records_of(label) if record.seed in plain]
-    changes = [record.change(plain[record.seed]) for record in records]
-    mean = sum(changes) / len(changes)
-    if len(changes) < 2:
-        return Change(mean)
-    half = interval_half_width(changes, row_stderr=results.noise.get(label, 0.0))
-    return Change(mean, mean - half, mean + half)
-
-
-def change_by_networks(results: Results, *, title: str = "What each further network buys") -> Figure:
-    """Draws the change in test loss for each number of networks: the best of each family on validation rows.
-
-    Changes are measured, relative to one plain network for all tasks, and averaged over tasks. Bars show confidence
-    intervals, and a circle marks the recommended networks.
+    Bars show the 95 % intervals of the gain over the reference, and a circle marks the recommended models.
 
     Args:
-        results: the results of a study whose methods include `mtl`.
+        verdict: the verdict of a study.
         title: the title, as plain text.
 
     Returns:
-        A plotly figure. The first line connects the best ways, and the others show one family each.
+        A plotly figure. The first line connects the best ways on validation rows, and the others show one family each.
     """
     from plotly.graph_objects import Figure, Scatter
 
-    ways = measured_ways(results)
-    numbers = sorted({way.networks for way in ways})  # evenly spaced, since 40 networks would squeeze 1 to 3
-    families = [family for family in FAMILIES if any(way.family == family for way in ways)]
+    ways = best_ways(verdict)
+    numbers = sorted({models for models, _ in ways})  # evenly spaced, since 40 models would squeeze 1 to 3
+    families = [family for family in FAMILIES if any(family == known for _, known in ways)]
 
-    def place(way: Way) -> float:
-        return numbers.index(way.networks) + 1 + OFFSET * (families.index(way.family) - (len(families) - 1) / 2)
+    def place(models: int, family: str) -> float:
+        return numbers.index(models) + 1 + OFFSET * (families.index(family) - (len(families) - 1) / 2)
 
-    best = [way for way in ways if way.best]
+    best = [(key, way) for key, way in ways.items() if verdict.by_budget.get(key[0]) == way]
     traces = [
         Scatter(
             name="best on validation",
-            x=[place(way) for way in best],
-            y=[100 * way.change.estimate for way in best],
+            x=[place(*key) for key, _ in best],
+            y=[100 * way.skill for _, way in best],
             hoverinfo="skip",
             mode="lines",
             line={"color": GRAY, "width": 9},
         )
     ]
     for family in families:
-        shown = [way for way in ways if way.family == family]
+        shown = [(key, way) for key, way in ways.items() if key[1] == family]
         style = marker_style(list(FAMILIES).index(family))
         trace = Scatter(
             name=FAMILIES[family],
-            x=[place(way) for way in shown],
-            y=[100 * way.change.estimate for way in shown],
-            error_y=_interval_bars([way.change for way in shown]),
-            hovertext=[_way_note(way) for way in shown],
+            x=[place(*key) for key, _ in shown],
+            y=[100 * way.skill for _, way in shown],
+            error_y=_interval_bars([way.gain for _, way in shown]),
+            hovertext=[_way_note(models, way) for (models, _), way in shown],
             hoverinfo="text",
             mode="lines+markers",
             marker=style,
@@ -538,29 +447,28 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
         )
         traces.append(trace)
     ring = {"size": 22, "symbol": "circle-open", "color": "#000000", "line": {"width": 2}}
-    traces += [
+    recommended = [(key, way) for key, way in ways.items() if way.label == verdict.recommended and key[0] == way.models]
+    traces.append(
         Scatter(
             name="recommended",
-            x=[place(way)],
-            y=[100 * way.change.estimate],
+            x=[place(*key) for key, _ in recommended],
+            y=[100 * way.skill for _, way in recommended],
             hoverinfo="skip",
             mode="markers",
             marker=ring,
         )
-        for way in ways
-        if way.recommended
-    ]
+    )
     layout = {
         "template": TEMPLATE,
-        "title": figure_heading(title, "compared with one plain network; bars: confidence intervals"),
+        "title": figure_heading(title, f"bars: 95 % intervals of the gain over {label_text(verdict.reference)}"),
         "xaxis": {
-            "title": {"text": "networks"},
+            "title": {"text": "models"},
             "tickvals": list(range(1, len(numbers) + 1)),
             "ticktext": list(map(str, numbers)),
             "showgrid": False,
             "zeroline": False,
         },
-        "yaxis": {"title": {"text": "change in test loss, %"}},
+        "yaxis": {"title": {"text": "skill on test rows, %"}},
         "legend": {"orientation": "h", "y": -0.25},
         "width": 760,
         "height": 420,
@@ -568,38 +476,43 @@ def change_by_networks(results: Results, *, title: str = "What each further netw
     return Figure(traces, layout)
 
 
-def _interval_bars(changes: Sequence[Change]) -> dict[str, Any]:
-    """Returns error bars in percent, which have no length where no interval is known."""
+def best_ways(verdict: Verdict) -> dict[tuple[int, str], JudgedWay]:
+    """Returns the best way of each family, on validation rows, by the number of models and the family."""
+    ways: dict[tuple[int, str], JudgedWay] = {}
+    for way in verdict.ways:
+        key = way.models, family_of(way.label, way.groups)
+        if way.honest and isfinite(way.skill) and (key not in ways or way.validation > ways[key].validation):
+            ways[key] = way
+    recommended = verdict.chosen
+    ways[recommended.models, family_of(recommended.label, recommended.groups)] = recommended
+    return dict(sorted(ways.items()))
+
+
+def _interval_bars(intervals: Sequence[Interval]) -> dict[str, Any]:
+    """Returns error bars in points, which have no length where no interval is known."""
     above, below = [], []
-    for change in changes:
-        above.append(0.0 if change.high is None else 100 * (change.high - change.estimate))
-        below.append(0.0 if change.low is None else 100 * (change.estimate - change.low))
+    for interval in intervals:
+        above.append(0.0 if interval.high is None else 100 * (interval.high - interval.estimate))
+        below.append(0.0 if interval.low is None else 100 * (interval.estimate - interval.low))
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.5, "width": 4}
 
 
-def _way_note(way: Way) -> str:
+def _way_note(models: int, way: JudgedWay) -> str:
     return "<br>".join(
         [
-            f"{way.networks}: {FAMILIES[way.family]}",
-            plotly_text(label_text(way.summary.label)),
-            f"{percent(way.change.estimate)} test loss",
-            interval_text(way.change) or "no interval is known",
+            f"{models}: {plotly_text(label_text(way.label))}",
+            f"skill {percent(way.skill)}",
+            f"{points(way.gain.estimate)} points, {interval_text(way.gain) or 'no interval is known'}",
         ]
     )
 
 
-def task_changes(
-    results: Results, method: str, budget: int | None = None, *, tasks: Sequence[str] | None = None, title: str = ""
-) -> Figure:
-    """Draws the relative change in each task's test loss compared with `mtl`, ± one standard error over seeds.
-
-    Values left of zero are better. Filled dots are more than two standard errors away from zero; rings are not.
+def task_skills(verdict: Verdict, *, tasks: Sequence[str] | None = None, title: str = "Skill by task") -> Figure:
+    """Draws each task's skill on test rows with the reference and with the recommended models.
 
     Args:
-        results: the results of a study whose methods include `mtl`.
-        method: the name of the method.
-        budget: the budget, or None for methods without one.
-        tasks: the tasks to show, in this order; by default, all tasks in the order of the problem.
+        verdict: the verdict of a study.
+        tasks: the tasks to show, in this order; by default, all tasks.
         title: the title, as plain text.
 
     Returns:
@@ -607,42 +520,45 @@ def task_changes(
     """
     from plotly.graph_objects import Figure, Scatter
 
-    changes = results.changes_by_task(method, budget)
-    rows = [changes[task] for task in tasks or results.problem.tasks]
-    colors = [BETTER if row.change < 0 else WORSE for row in rows]
-    fills = [color if row.sure else BACKGROUND_COLOR for row, color in zip(rows, colors, strict=True)]
-    bars = [100 * (row.stderr or 0.0) for row in rows]
-    dots = Scatter(
-        x=[100 * row.change for row in rows],
-        y=list(range(len(rows))),
-        error_x={"array": bars, "thickness": 1.5, "width": 4, "color": "#888888"},
-        hovertext=[_task_note(row, results.problem.errors.get(row.task, "error")) for row in rows],
-        hoverinfo="text",
-        mode="markers",
-        marker={"size": 10, "color": fills, "line": {"width": 2, "color": colors}},
-    )
-    reading = "left of zero is better; bars: one standard error over seeds; filled: more than two"
+    by_task = {answer.task: answer for answer in verdict.per_task}
+    shown = [by_task[task] for task in tasks or by_task]
+    before, after = [answer.before for answer in shown], [answer.after for answer in shown]
+    traces = []
+    sides = ((verdict.reference, before, "#ffffff"), (verdict.recommended, after, BETTER))
+    for number, (label, intervals, fill) in enumerate(sides):
+        trace = Scatter(
+            name=plotly_text(label_text(label)),
+            x=[100 * interval.estimate for interval in intervals],
+            y=[place + 0.16 * (2 * number - 1) for place in range(len(shown))],
+            error_x={**_interval_bars(intervals), "color": "#888888"},
+            hovertext=[_task_note(answer) for answer in shown],
+            hoverinfo="text",
+            mode="markers",
+            marker={"size": 10, "color": fill, "line": {"width": 2, "color": BETTER}},
+        )
+        traces.append(trace)
     layout = {
         "template": TEMPLATE,
-        "title": figure_heading(title or f"Changes with {label_text((method, budget))}, by task", reading),
-        "xaxis": {"title": {"text": "change in test loss, %"}, "rangemode": "tozero", "zerolinewidth": 2},
+        "title": figure_heading(title, "share of a constant's loss that is avoided; bars: 95 % intervals"),
+        "xaxis": {"title": {"text": "skill on test rows, %"}, "rangemode": "tozero", "zerolinewidth": 2},
         "yaxis": {
-            "tickvals": list(range(len(rows))),
-            "ticktext": [short_label(row.task) for row in rows],
-            "range": [len(rows) - 0.4, -0.6],
+            "tickvals": list(range(len(shown))),
+            "ticktext": [short_label(answer.task) for answer in shown],
+            "range": [len(shown) - 0.4, -0.6],
             "zeroline": False,
         },
+        "legend": {"orientation": "h", "y": -0.25},
         "width": 640,
-        "height": 24 * len(rows) + 180,
+        "height": 24 * len(shown) + 220,
     }
-    return Figure(dots, layout)
+    return Figure(traces, layout)
 
 
-def _task_note(row: TaskChange, measure: str) -> str:
-    note = f"{plotly_text(row.task)}: {percent_text(row.change, row.stderr)} test loss"
-    if isfinite(row.before) and isfinite(row.after):
-        note += f"<br>{plotly_text(measure)}: {row.before:.4g} in one plain network, {row.after:.4g} here"
-    return note
+def _task_note(answer: TaskAnswer) -> str:
+    change = f"{points(answer.change.estimate)} points, {interval_text(answer.change) or 'no interval is known'}"
+    return (
+        f"{plotly_text(answer.task)}: {percent(answer.before.estimate)} to {percent(answer.after.estimate)}<br>{change}"
+    )
 
 
 # Style ---------------------------------------------------------------------------------------------------------------
@@ -702,25 +618,6 @@ def with_error(mean: float, error: float) -> str:
     if not isfinite(mean):
         return "–"
     return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
-
-
-def percent_text(change: float, error: float | None = None) -> str:
-    """Formats a change in percent with its standard error, if it is known.
-
-    Example:
-        >>> percent_text(-0.0312), percent_text(0.1, 0.02), percent_text(float("inf"), 0.1)
-        ('-3.1%', '+10.0% ± 2.0', 'unknown')
-    """
-    if error is None or not isfinite(error) or not isfinite(change):
-        return percent(change)
-    return f"{percent(change)} ± {100 * error:.1f}"
-
-
-def interval_text(change: Change) -> str:
-    """Formats the interval of a change, or returns an empty string if it is unknown."""
-    if change.low is None or change.high is None:
-        return ""
-    return f"{percent(change.low)} to {percent(change.high)}"
 
 
 def _describe_measurement(affinity: Affinity) -> str:

@@ -21,17 +21,26 @@ from tagalong.affinity import CAUTION
 from tagalong.files import write_atomic
 from tagalong.group import Group, Grouping
 from tagalong.rendering import format_duration
-from tagalong.study import Results, Run, label_text, read_run
+from tagalong.study import (
+    FAMILIES,
+    Results,
+    Run,
+    answer_sentences,
+    interval_text,
+    label_text,
+    multiple,
+    other_sentences,
+    percent,
+    points,
+    read_run,
+)
 
 from .figures import (
-    FAMILIES,
     affinity_heatmap,
     affinity_over_training,
-    change_by_networks,
-    interval_text,
-    measured_ways,
-    percent_text,
-    task_changes,
+    best_ways,
+    gain_by_models,
+    task_skills,
     with_error,
 )
 
@@ -75,11 +84,8 @@ def render_page(run: Run) -> str:
     """Returns the page of a run as HTML."""
     results = run.results
     verdict = results.verdict()
-    headline, _, reason = verdict.sentence.partition(": ")
-    claim = verdict.networks
-    if claim is None or claim.high is None:
-        claim = verdict.recipe
-    shown = verdict.candidate or ("mtl", None)
+    headline, *reasons = answer_sentences(verdict)
+    summaries = {summary.label: summary for summary in results.table()}
     rows = "new.csv" if run.inputs == "table" else "new.npy"
     command = _command_line([str(part) for part in results.settings.get("command") or []])
     text = _template().render(
@@ -87,14 +93,13 @@ def render_page(run: Run) -> str:
         results=results,
         verdict=verdict,
         problem=results.problem,
-        headline=headline,
-        reason=reason,
-        claim=claim,
+        headline=headline.rstrip("."),
+        reason=" ".join(reasons),
+        others=other_sentences(verdict),
         plans=[(number, way.label, network_rows(way.groups)) for number, way in verdict.by_budget.items()],
         networks=network_rows(verdict.groups),
-        ways=measured_ways(results),
-        shown=shown,
-        changes=results.changes_by_task(*shown),
+        ways=[(family, way, summaries[way.label]) for (_, family), way in best_ways(verdict).items()],
+        judged={way.label: way for way in verdict.ways},
         rows=rows,
         code_text=usage_code(run.folder, rows),
         predict=shlex.join(["tagalong", "predict", str(run.folder), rows, "--out", "predictions.csv"]),
@@ -119,13 +124,14 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "label": label_text,
-        "percent": percent_text,
+        "percent": percent,
+        "points": points,
         "interval": interval_text,
         "with_error": with_error,
         "duration": format_duration,
         "number": _number_text,
         "prose": _prose,
-        "multiple": lambda value: f"{value:.3g}×" if value else "",
+        "multiple": multiple,
     }
     return environment.from_string(files("tagalong.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
 
@@ -213,15 +219,12 @@ def _settings_text(results: Results, names: Sequence[str]) -> str:
 def page_figures(run: Run) -> dict[str, dict[str, Any]]:
     """Returns the figures for each place on the page, by the names from which readers choose."""
     results, verdict = run.results, run.results.verdict()
-    figures: dict[str, dict[str, Figure]] = {"heatmap": {}, "over-time": {}, "changes": {}}
-    if verdict.by_budget:
-        figures["curve"] = {"": change_by_networks(results)}
-
-    tasks = results.problem.tasks[:MAX_TASKS]
-    labels = {record.label: None for record in results.records if record.label != ("mtl", None)}
-    for label in sorted(labels, key=lambda label: label != verdict.candidate):  # the candidate first
-        if label not in verdict.diverged:
-            figures["changes"][label_text(label)] = task_changes(results, *label, tasks=tasks)
+    figures: dict[str, dict[str, Figure]] = {
+        "curve": {"": gain_by_models(verdict)},
+        "changes": {"": task_skills(verdict, tasks=results.problem.tasks[:MAX_TASKS])},
+        "heatmap": {},
+        "over-time": {},
+    }
 
     grouping = _shown_grouping(run)
     for name, affinity in run.affinities.items():
@@ -239,12 +242,9 @@ def page_figures(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _shown_grouping(run: Run) -> Grouping | None:
-    """Returns the groups by affinity for as many networks as the candidate has, or else for the most."""
-    candidate = run.results.verdict().candidate
-    budget = candidate[1] if candidate else None
-    if budget is None or budget == 1 or budget not in run.groupings:
-        budget = max(run.groupings, default=0)
-    return run.groupings.get(budget)
+    """Returns the groups by affinity for as many networks as are recommended, or else for the most."""
+    models = run.results.verdict().chosen.models
+    return run.groupings.get(models if models > 1 else 0, run.groupings.get(max(run.groupings, default=0)))
 
 
 def _figure_json(figure: Figure) -> Any:

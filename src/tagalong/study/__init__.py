@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .external_table import verdict_from_csv as verdict_from_csv
     from .finished_run import Run as Run
     from .finished_run import read_run as read_run
-    from .learning import LateNetworks as LateNetworks
-    from .learning import Learning as Learning
     from .methods import Choice as Choice
     from .methods import Decision as Decision
     from .methods import Method as Method
@@ -32,11 +30,15 @@ if TYPE_CHECKING:
     from .methods import make_method as make_method
     from .methods import method_names as method_names
     from .methods import register_method as register_method
+    from .noise import Interval as Interval
+    from .noise import half_width as half_width
+    from .noise import seed_stderr as seed_stderr
     from .planning import TrainingPlan as TrainingPlan
     from .records import Cost as Cost
     from .records import Label as Label
     from .records import ProblemInfo as ProblemInfo
     from .records import Record as Record
+    from .records import SkillScale as SkillScale
     from .records import averaged_tasks as averaged_tasks
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
@@ -44,29 +46,42 @@ if TYPE_CHECKING:
     from .runner import check_runner as check_runner
     from .runner import open_runner as open_runner
     from .runner import without_rows as without_rows
-    from .search_log import LoggedTraining as LoggedTraining
-    from .search_log import SearchLog as SearchLog
     from .store import Store as Store
     from .store import StoreError as StoreError
     from .study import Study as Study
     from .summary import MethodSummary as MethodSummary
-    from .summary import TaskChange as TaskChange
-    from .text import label_text as label_text
-    from .text import percent as percent
-    from .uncertainty import RowNoise as RowNoise
-    from .uncertainty import interval_half_width as interval_half_width
-    from .uncertainty import row_stderr as row_stderr
-    from .verdict import BudgetResult as BudgetResult
-    from .verdict import Change as Change
+    from .verdict import JudgedWay as JudgedWay
+    from .verdict import ServingCost as ServingCost
+    from .verdict import TaskAnswer as TaskAnswer
     from .verdict import Verdict as Verdict
-    from .verdict_text import Answer as Answer
-    from .verdict_text import kind_of_networks as kind_of_networks
+    from .words import FAMILIES as FAMILIES
+    from .words import answer_sentences as answer_sentences
+    from .words import family_of as family_of
+    from .words import interval_text as interval_text
+    from .words import label_text as label_text
+    from .words import multiple as multiple
+    from .words import other_sentences as other_sentences
+    from .words import percent as percent
+    from .words import points as points
 
 _HOMES = {
-    "Answer": ".verdict_text",
+    "Interval": ".noise",
+    "half_width": ".noise",
+    "SkillScale": ".records",
+    "ServingCost": ".verdict",
+    "TaskAnswer": ".verdict",
+    "JudgedWay": ".verdict",
+    "FAMILIES": ".words",
+    "answer_sentences": ".words",
+    "family_of": ".words",
+    "interval_text": ".words",
+    "label_text": ".words",
+    "multiple": ".words",
+    "other_sentences": ".words",
+    "percent": ".words",
+    "points": ".words",
+    "seed_stderr": ".noise",
     "Best": ".best",
-    "BudgetResult": ".verdict",
-    "Change": ".verdict",
     "Choice": ".methods",
     "Chunk": ".executors",
     "Cost": ".records",
@@ -74,9 +89,6 @@ _HOMES = {
     "Executor": ".executors",
     "ExternalStudy": ".external",
     "Label": ".records",
-    "LateNetworks": ".learning",
-    "Learning": ".learning",
-    "LoggedTraining": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
     "Oracle": ".methods",
@@ -84,14 +96,11 @@ _HOMES = {
     "Progress": "tagalong.progress",
     "Record": ".records",
     "Results": ".results",
-    "RowNoise": ".uncertainty",
     "Run": ".finished_run",
     "Score": "tagalong.score",
-    "SearchLog": ".search_log",
     "Store": ".store",
     "StoreError": ".store",
     "Study": ".study",
-    "TaskChange": ".summary",
     "Runner": ".runner",
     "TrainingPlan": ".planning",
     "Verdict": ".verdict",
@@ -100,17 +109,12 @@ _HOMES = {
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "default_methods": ".defaults",
-    "interval_half_width": ".uncertainty",
-    "kind_of_networks": ".verdict_text",
-    "label_text": ".text",
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
-    "percent": ".text",
     "open_runner": ".runner",
     "read_run": ".finished_run",
     "register_method": ".methods",
-    "row_stderr": ".uncertainty",
     "Elsewhere": ".executors",
     "Pending": ".executors",
     "without_rows": ".runner",

@@ -31,7 +31,6 @@ from tagalong.learn import (
     rebuild_network,
 )
 
-from .candidates import picked_record, without_tasks
 from .documents import NETWORKS_FOLDER, NETWORKS_NAME, TRAIN_AGAIN, NetworksFile, NetworksFileError
 from .export_loader import to_prediction
 from .members import member_seed, serving_network
@@ -293,15 +292,18 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Returns the record with the best validation loss for a method and budget, by default the recommended ones."""
+    """Returns the record whose networks you get for a method and budget, by default the recommended ones."""
     wanted = label or results.verdict().recommended
-    found = [record for record in results.records_of(wanted) if not record.diverged]
-    if not found:
+    usable = [record for record in results.records_of(wanted) if not record.diverged]
+    if not usable:
         expected = f"{wanted[0]!r} has no usable networks: with every seed, at least one network diverged"
         raise InvalidInput("", expected, hint="lower `lr`")
-    counted = [task for task in results.problem.tasks if task not in results.learning.unlearnt]
-    picked = picked_record(without_tasks(found, results.learning.unlearnt) if counted else found)
-    return next(record for record in found if record.seed == picked.seed)
+    judged = results.verdict().way(wanted)
+    if judged is not None:
+        return next(record for record in usable if record.seed == judged.seed)
+    scale = results.scale
+    assert scale is not None
+    return max(usable, key=lambda record: scale.mean(record, "val"))
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:

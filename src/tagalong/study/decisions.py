@@ -13,20 +13,17 @@ from tagalong.affinity import CAUTION
 from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
-from tagalong.learn import Diverged, Trained, constant_scores
+from tagalong.learn import Diverged, Trained
 from tagalong.score import Score
 
-from .candidates import comparable_records
 from .documents import GroupingsFile
-from .learning import LAST_EPOCHS, LateNetworks, Learning, constant_p_values
-from .methods import Choice, Combined, Decision, Method, no_average
-from .records import TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks, by_label, check_served
+from .evidence import CrossFitted, Evidence, gather_evidence
+from .methods import Choice, Combined, Decision, Method, format_effort, no_average
+from .records import TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks, check_served
 from .results import Results
 from .runner import Runner
-from .search_log import format_effort
 from .study_request import Options, StudyRequest, check_request, usable_budgets
-from .uncertainty import comparison_noise
-from .verdict import decide
+from .words import MIN_SEEDS, lost_seeds_note, seeds_note
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
@@ -77,56 +74,43 @@ def conclude(
     if out is not None:
         write_decisions(out, decisions)
     records = train_choices(runner, decisions, request.seeds)
-    learning = compare_with_constants(runner, records)
-    fresh, lost_fresh = confirm_candidate(
-        runner, decisions, records, request.confirming, learning, fresh_teachers=request.fresh_teachers
+    notes = [seeds_note(len(request.seeds))] if len(request.seeds) < MIN_SEEDS and not request.confirming else []
+    evidence = gather_evidence(runner, records, request.reference, cross_fitted_rows(decisions), notes)
+    fresh, lost_fresh = confirm_recommended(
+        runner, decisions, evidence, request.confirming, fresh_teachers=request.fresh_teachers
     )
-    records += fresh
-    runner.store.keep(key for record in records for key in record.networks)
-    learning = replace(learning, late=_count_late_networks(runner, records))
-    noise = comparison_noise(
-        records, runner.row_losses, runner.problem.test.groups, request.confirming, learning.unlearnt
-    )
-    notes = {"notes": [*request.notes, *effort_notes(decisions)], "spent": asdict(runner.store.spent())}
-    about = {**(settings or {}), **explain_decisions(decisions), **notes}
+    runner.store.keep(key for record in [*records, *fresh] for key in record.networks)
+    about = {
+        **(settings or {}),
+        **explain_decisions(decisions),
+        "notes": [*request.notes, *effort_notes(decisions)],
+        "spent": asdict(runner.store.spent()),
+    }
     if lost or lost_fresh:
         about["diverged_seeds"] = [*lost, *lost_fresh]
-    info = ProblemInfo.of(runner.problem)
-    results = Results(records, problem=info, noise=noise, settings=about, out=out, learning=learning)
+    if lost_fresh:
+        evidence = replace(evidence, notes=(*evidence.notes, lost_seeds_note(lost_fresh)))
+    confirmed = gather_evidence(runner, fresh, request.reference) if fresh else None
+    results = Results(
+        [*records, *fresh],
+        problem=ProblemInfo.of(runner.problem),
+        settings=about,
+        out=out,
+        scale=evidence.scale,
+        verdict=evidence.verdict(confirmed),
+    )
     results.trained_on = runner.problem
     return results
 
 
-def compare_with_constants(runner: Runner, records: Sequence[Record]) -> Learning:
-    """Compares the networks that may be recommended with constants, on the validation rows.
-
-    The constants are the best ones for these very rows. A network that merely predicts a better constant than the mean
-    of the training labels has not learned anything from its inputs.
-    """
-    if not len(runner.problem.val):  # only the losses of networks are known
-        return Learning()
-    constants = constant_scores(runner.problem, "val", fit_on="val")
-    rows = {task: score.rows for task, score in constants.items() if score.rows is not None}
-    groupings = []
-    for compared in comparable_records(records):
-        losses = [runner.row_losses(record, "val") for record in compared]
-        groupings.append([by_task for by_task in losses if by_task is not None])
-    return Learning(constant_p_values(groupings, rows, runner.problem.val.groups))
-
-
-def _count_late_networks(runner: Runner, records: Sequence[Record]) -> dict[Label, LateNetworks]:
-    """Counts the networks that were best in one of their last epochs, as far as their best epoch is known."""
-    recipe = runner.problem.recipe
-    if recipe.keep == "last" or not runner.trains:
-        return {}
-    results = runner.store.results({key for record in records for key in record.networks})
-    counts = {}
-    for label, same in by_label(records).items():
-        best_epochs = [results[key].best_epoch for key in {key for record in same for key in record.networks}]
-        late = sum(epoch >= max(0, recipe.epochs - LAST_EPOCHS) for epoch in best_epochs)
-        if best_epochs:
-            counts[label] = LateNetworks(late, len(best_epochs))
-    return counts
+def cross_fitted_rows(decisions: Decisions) -> CrossFitted:
+    """Returns the cross-fitted losses of each method, budget and seed that has some."""
+    return {
+        (name, *at): choice.val_rows
+        for name, (_, decision) in decisions.items()
+        for at, choice in decision.choices.items()
+        if choice.val_rows is not None
+    }
 
 
 def compare_methods(
@@ -291,55 +275,35 @@ def check_averages(runner: Runner, method: str, choice: Choice) -> None:
         raise InvalidInput(place, str(error), hint="number the copies: `Group.copy`") from None
 
 
-def confirm_candidate(
-    runner: Runner,
-    decisions: Decisions,
-    records: Sequence[Record],
-    seeds: Sequence[int],
-    learning: Learning,
-    *,
-    fresh_teachers: bool = True,
+def confirm_recommended(
+    runner: Runner, decisions: Decisions, evidence: Evidence, seeds: Sequence[int], *, fresh_teachers: bool = True
 ) -> tuple[list[Record], list[int]]:
-    """Trains the verdict's candidate, copies of as many networks, and one network for all tasks with fresh seeds.
+    """Trains the recommended way and the reference with fresh seeds, whose networks nothing has picked.
 
-    Copies are trained only if they are among the methods. If the candidate diverges, the next-best candidate is
-    trained. No network is shared between seeds, except teachers if `fresh_teachers` is False.
+    No network is shared between seeds, except teachers if `fresh_teachers` is False.
 
     Args:
         runner: the runner that trains the networks.
         decisions: the decisions of all methods.
-        records: the records of all methods for the original seeds.
+        evidence: the evidence of all methods for the original seeds.
         seeds: the fresh seeds.
-        learning: what is known about how well networks learned.
         fresh_teachers: whether to train the teachers of taught networks anew, too.
 
     Returns:
-        The records for the fresh seeds, and the seeds that cannot be used because the network for all tasks diverged.
+        The records for the fresh seeds, and the seeds that cannot be used because a network of either way diverged.
     """
-    found: list[Record] = []
-    lost: list[int] = []
-    tried: list[Label] = [TOGETHER]
-    left = list(seeds)
-    while left:
-        verdict = decide([*records, *found], {}, confirming=seeds, learning=learning)
-        if verdict.candidate in (None, *tried):
-            break
-        done = {record.label for record in found}
-        compared = dict.fromkeys((TOGETHER, verdict.candidate, verdict.copies))
-        wanted = [label for label in compared if label and label not in done]
-        again = _decide_again(decisions, wanted, left)
-        if fresh_teachers:
-            again = {
-                name: (method, _with_fresh_teachers(runner, decisions[name][1], decision))
-                for name, (method, decision) in again.items()
-            }
-        found += train_choices(runner, again, left)
-        lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
-        found = [record for record in found if record.seed not in lost]
-        left = [seed for seed in left if seed not in lost]
-        assert verdict.candidate is not None
-        tried.append(verdict.candidate)
-    return found, lost
+    if not seeds:
+        return [], []
+    compared = dict.fromkeys((TOGETHER, evidence.reference, evidence.verdict().recommended))
+    again = _decide_again(decisions, list(compared), seeds)
+    if fresh_teachers:
+        again = {
+            name: (method, _with_fresh_teachers(runner, decisions[name][1], decision))
+            for name, (method, decision) in again.items()
+        }
+    records = train_choices(runner, again, seeds)
+    lost = sorted({record.seed for record in records if record.diverged})
+    return [record for record in records if record.seed not in lost], lost
 
 
 def _decide_again(decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:

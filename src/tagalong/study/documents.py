@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import BaseModel, Field, PlainValidator, model_validator
 
 from tagalong.documents import Document
 from tagalong.files import DocumentError
 from tagalong.group import Group, Grouping
 
-from .learning import LateNetworks
-from .records import Label, ProblemInfo, Record, check_served, read_label_key
+from .records import ProblemInfo, Record, SkillScale, check_served
+from .verdict import Verdict
 
 TRAIN_AGAIN = "run the study again, which trains only what is missing"
-LabelKey = Annotated[Label, BeforeValidator(read_label_key)]
 NETWORKS_FOLDER, NETWORKS_NAME = "networks", "networks.json"
 FileName = Annotated[str, Field(pattern=r"^[^/\\\\]+$")]  # in the same folder
 Count = Annotated[int, Field(ge=0)]
-NumberOrNull = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 class ResultsFileError(DocumentError):
@@ -59,24 +56,19 @@ class GroupingsFile(Document):
 
 
 class ResultsFile(Document):
-    """`results.json`: all records and what a verdict needs. The table and the verdict in the file are not read."""
+    """`results.json`: all records and the verdict. The table in the file is not read."""
 
     class Settings(BaseModel, extra="allow"):
         price_per_hour: float | None = None
         confirming_seeds: list[Count] = []
-        diverged_seeds: list[Count] = []
-
-    class Learning(BaseModel):
-        p_values: dict[str, float]
-        late: dict[LabelKey, LateNetworks]
 
     kind = "tagalong-results"
     error = ResultsFileError
     hint = "run the study again"
     problem: ProblemInfo
     settings: Settings
-    noise: dict[Literal["recipe", "networks", "copies", "networks_from_copies"], dict[LabelKey, NumberOrNull]]
-    learning: Learning
+    scale: SkillScale | None
+    verdict: Verdict | None
     records: Annotated[list[Record], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -87,8 +79,6 @@ class ResultsFile(Document):
                 check_served(record.groups, tasks)
             if not tasks == record.val.keys() == record.test.keys():
                 raise ValueError(f"records[{number}] must have scores of {', '.join(self.problem.tasks)}")
-        if unknown := self.learning.p_values.keys() - tasks:
-            raise ValueError(f"learning.p_values must only have tasks of the problem, found {', '.join(unknown)}")
         return self
 
 

@@ -16,12 +16,13 @@ from tagalong.learn import Job, Problem, Trained
 from .decisions import (
     Decisions,
     check_averages,
-    compare_with_constants,
     conclude,
-    confirm_candidate,
+    confirm_recommended,
+    cross_fitted_rows,
     decide_all,
     train_choices,
 )
+from .evidence import gather_evidence
 from .executors import Elsewhere, Pending
 from .methods import Decision, Method
 from .planning import SCREENING_SHARE, Comparison, Network, PlanRequest, TrainingPlan, order_networks
@@ -30,8 +31,7 @@ from .results import Results
 from .runner import Runner, plain_steps
 from .store import Store
 from .study_request import usable_budgets
-from .text import label_text
-from .verdict import MIN_SEEDS
+from .words import MIN_SEEDS, label_text
 
 
 class ExternalRunner(Runner):
@@ -165,7 +165,7 @@ def compare_trained(runner: ExternalRunner, request: PlanRequest, out: Path | No
 
 
 def settling_networks(runner: ExternalRunner, request: PlanRequest) -> list[Network]:
-    """Returns the networks that would settle a provisional verdict: the candidate's and the baseline's, fresh seeds."""
+    """Returns the networks with fresh seeds that would judge the recommended way and the reference once more."""
     results = compare_trained(runner, request)
     if results is None or results.verdict().seeds >= MIN_SEEDS:
         return []
@@ -242,14 +242,16 @@ def _fresh_seeds(runner: ExternalRunner, request: PlanRequest, used: Collection[
 def _missing_to_confirm(
     runner: ExternalRunner, request: PlanRequest, decisions: Decisions, records: Sequence[Record], count: int
 ) -> list[Job] | None:
-    """Returns the missing networks of the candidate and the baseline for fresh seeds, or None without a candidate."""
+    """Returns the missing networks of the recommended way and the reference for fresh seeds, or None if it is one."""
+    evidence = gather_evidence(runner, records, request.study.reference, cross_fitted_rows(decisions))
+    if evidence.verdict().recommended == evidence.reference:
+        return None
     seeds = _fresh_seeds(runner, request, {record.seed for record in records}, count)
-    learning = compare_with_constants(runner, records)
     try:
-        fresh, _ = confirm_candidate(runner, decisions, records, seeds, learning)
+        confirm_recommended(runner, decisions, evidence, seeds)
     except Pending as pending:
         return list(pending.jobs)
-    return [] if fresh else None
+    return []
 
 
 def _judging_networks(

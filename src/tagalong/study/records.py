@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
+from tagalong.documents import NumberOrNull
+from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group, Taught
 from tagalong.score import Score
-
-from .relative_losses import relative_change
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -92,11 +91,39 @@ class Record:
         outcomes: Mapping[str, Score] = getattr(self, part)
         return sum(outcome.loss for outcome in outcomes.values())
 
-    def change(self, other: Record, part: str = "test") -> float:
-        """The relative change in loss from another record to this one, averaged over tasks (negative is better)."""
-        mine: Mapping[str, Score] = getattr(self, part)
-        theirs: Mapping[str, Score] = getattr(other, part)
-        return sum(relative_change(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
+
+@dataclass(frozen=True)
+class SkillScale:
+    """What turns mean losses into skills: (loss of the constant − loss) / unit.
+
+    Attributes:
+        constants: the mean loss of each task's constant on the rows of "val" and "test".
+        units: the loss of each task's constant on all rows.
+        weights: the weight of each task in means. Other tasks are only reported.
+        relative: the tasks without a constant, which are compared with the loss of the reference instead.
+    """
+
+    constants: Mapping[str, Mapping[str, NumberOrNull]]
+    units: Mapping[str, float]
+    weights: Mapping[str, float]
+    relative: tuple[str, ...] = ()
+
+    def skills(self, record: Record, part: str = "test") -> dict[str, float]:
+        """Returns the skill of each task, or NaN if the task has no labels."""
+        losses = {task: score.loss for task, score in getattr(record, part).items()}
+        return {task: (self.constants[part][task] - losses[task]) / unit for task, unit in self.units.items()}
+
+    def mean(self, record: Record, part: str = "test") -> float:
+        """Returns the mean over tasks of their skills, each of which counts as at least −1; NaN if one diverged.
+
+        Tasks without labels in this part are left out.
+        """
+        skills = self.skills(record, part)
+        labelled = [task for task in self.weights if not math.isnan(self.constants[part][task])]
+        total = sum(self.weights[task] for task in labelled)
+        if not total or record.diverged:
+            return math.nan
+        return sum(self.weights[task] * max(skills[task], -1.0) for task in labelled) / total
 
 
 def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
@@ -189,14 +216,6 @@ def check_served(groups: Sequence[Group], tasks: Collection[str]) -> None:
 
 
 def label_key(label: Label) -> str:
-    """Formats a method and budget as a single word, e.g. "tag:2", which `read_label_key` reads."""
+    """Formats a method and budget as a single word, e.g. "tag:2"."""
     method, budget = label
     return method if budget is None else f"{method}:{budget}"
-
-
-def read_label_key(text: str) -> Label:
-    """Parses a method and budget, e.g. "tag:2"."""
-    method, _, budget = text.partition(":")
-    if budget and not budget.isdigit():
-        raise InvalidInput("labels", "must be words like 'stl' or 'tag:2'", repr(text))
-    return method, int(budget) if budget else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -115,3 +116,50 @@ def _fill_diverged(table: dict[Subset, dict[str, float]], n_tasks: int) -> dict[
         subset: {task: worst if math.isnan(value) else value for task, value in values.items()}
         for subset, values in table.items()
     }
+
+
+Rows = Mapping[str, NDArray[Any]]
+
+
+def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
+    """Returns the standard error of a grouping's mean relative change due to the finite number of rows.
+
+    The change is the mean of several ratios between mean losses over the same rows. The delta method gives the
+    influence of each row (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since
+    all seeds use the same rows.
+
+    Args:
+        candidate: for each seed, each task's loss on every row from the network that serves it, with NaN for rows
+            without a label.
+        mtl: the corresponding losses of the network for all tasks, with the seeds in the same order.
+        clusters: one cluster label per row. Rows in the same cluster (e.g. a patient or a scene) count as one.
+
+    Example:
+        >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
+        >>> row_stderr([{"age": np.array([0.5, 1.0, 1.5, 2.0])}], together)  # every loss is halved: no doubt
+        0.0
+    """
+    influence = np.mean([_influence(mine, theirs) for mine, theirs in zip(candidate, mtl, strict=True)], axis=0)
+    if clusters is not None:
+        _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+        influence = np.bincount(cluster.reshape(-1), weights=influence)
+    count = len(influence)
+    return math.sqrt(float(np.square(influence).sum()) * count / (count - 1)) if count > 1 else math.inf
+
+
+def _influence(candidate: Rows, mtl: Rows) -> NDArray[np.float64]:
+    by_task = [_task_influence(np.asarray(candidate[task]), np.asarray(mtl[task])) for task in mtl]
+    return np.asarray(np.mean(by_task, axis=0))
+
+
+def _task_influence(candidate: NDArray[Any], mtl: NDArray[Any]) -> NDArray[np.float64]:
+    candidate, mtl = candidate.astype(np.float64), mtl.astype(np.float64)
+    present = np.isfinite(candidate) & np.isfinite(mtl)
+    if not present.any():
+        return np.zeros(len(candidate))
+    loss, base = candidate[present].mean(), mtl[present].mean()
+    influence: NDArray[np.float64] = np.zeros(len(candidate))
+    if base and not np.array_equal(candidate[present], mtl[present]):
+        added = (candidate[present] - loss) / base - loss * (mtl[present] - base) / base**2
+        influence[present] = np.sign(base) * added
+    return influence / np.count_nonzero(present)

@@ -33,6 +33,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, first_few
 from tagalong.group import Group
 from tagalong.learn import (
+    FITTED,
     Diverged,
     Job,
     Lesson,
@@ -46,6 +47,7 @@ from tagalong.learn import (
     average_answers,
     average_scores_on,
     build_network,
+    count_multiplications,
     networks_at_once,
     outputs_on_rows,
     relative_step_cost,
@@ -445,6 +447,23 @@ class Runner:
                 return timer.timeit(TIMED_PASSES).median
 
         return float(self.remember({"latency of": self.keys.of(job)}, measure))
+
+    def operations(self, record: Record) -> float | None:
+        """Returns the multiplications and visited tree nodes of an answer for one row, or None if they are unknown."""
+        if not self.trains:
+            return None
+        results = self.store.results(record.networks)
+        row, _ = self.problem.test.only(()).batch(torch.tensor([0]))
+        total = 0.0
+        for group, key in zip(record.groups, record.networks, strict=True):
+            job = results[key].job
+            if job.network in FITTED:  # the number of nodes depends on the trees
+                network = self._rebuild(results[key], group).cpu()
+            else:
+                served = [task for task in self.tasks if task in group.serves]
+                network = build_network(self.problem.with_network(job.network), served, seed=0, width=job.width)
+            total += count_multiplications(network, row.cpu())
+        return total
 
     def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
         """Returns what `compute` returns, a JSON document. It is not computed again when a study is continued.

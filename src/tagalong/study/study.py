@@ -22,7 +22,7 @@ from .run_folder import check_folder, write_run_report, write_settings
 from .runner import Keep, Runner, open_runner
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
-from .text import label_text
+from .words import label_text
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class Study:
         effort: Any = None,
         passes: int | None = None,
         fresh_teachers: bool = True,
+        reference: str | None = None,
     ) -> Results:
         """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
@@ -112,9 +113,8 @@ class Study:
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
-            confirm: the number of fresh seeds used to retrain the verdict's candidate, copies of as many networks if
-                they are among the methods, and the network for all tasks. The recipe is then judged only by the fresh
-                seeds, whose results did not influence the choice (see `Verdict`).
+            confirm: the number of fresh seeds used to retrain the recommended networks and the reference. These seeds
+                judge the recipe, since their results did not influence the choice (see `Verdict`).
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
                 "10min".
@@ -122,7 +122,9 @@ class Study:
                 is answered by a single network, which is cheapest if only one task is needed at a time.
             fresh_teachers: whether `confirm` also trains the teachers of taught networks anew, so that the interval
                 accounts for their luck. This trains as many more networks as there are teachers for each fresh seed.
-                If False, all seeds share the teachers, and the verdict says so.
+                If False, all seeds share the teachers.
+            reference: the method that everything is compared with, e.g. "stl" or, with its budget, "ensemble:2".
+                Defaults to "boosting" for tables, if it is among the methods, and otherwise to "mtl".
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -132,7 +134,7 @@ class Study:
                 networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort, methods, passes)
-        request = self._check(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers)
+        request = self._check(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers, reference)
         with open_runner(
             self.problem,
             self.out,

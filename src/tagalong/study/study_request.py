@@ -16,11 +16,12 @@ from tagalong.errors import (
     is_positive_integer,
     raise_problems,
 )
-from tagalong.learn import Problem, check_data
+from tagalong.learn import Problem, Table, check_data
 
 from .defaults import default_budgets as default_budgets
 from .defaults import default_methods
 from .methods import Method, Mtl, make_method
+from .records import TOGETHER, Label, label_key
 
 MAX_COPIES = 1_000  # the largest budget above the number of tasks
 EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
@@ -39,6 +40,7 @@ class StudyRequest:
         confirming: fresh seeds for the verdict, which are not used to choose groups.
         notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
         fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
+        reference: the method and budget that everything is compared with.
     """
 
     methods: tuple[Method, ...]
@@ -48,6 +50,7 @@ class StudyRequest:
     confirming: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     fresh_teachers: bool = True
+    reference: Label = TOGETHER
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
         """Converts the request to a JSON document."""
@@ -59,6 +62,7 @@ class StudyRequest:
             "price_per_hour": self.price_per_hour,
             "confirming_seeds": list(self.confirming),
             "fresh_teachers": self.fresh_teachers,
+            "reference": list(self.reference),
             "notes": list(self.notes),
         }
 
@@ -72,6 +76,7 @@ def check_request(
     price_per_hour: float | None = None,
     confirm: int = 0,
     fresh_teachers: bool = True,
+    reference: str | None = None,
     *,
     problem: Problem | None = None,
     problems: Sequence[InvalidInput] = (),
@@ -87,6 +92,7 @@ def check_request(
         price_per_hour: see `Study.run`.
         confirm: see `Study.run`.
         fresh_teachers: see `Study.run`.
+        reference: see `Study.run`.
         problem: the data and architecture, or None if networks are not trained here.
         problems: problems that the caller has already found.
     """
@@ -115,6 +121,7 @@ def check_request(
         collected.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         collected.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
+    label = _read_reference(reference, made, read_budgets, problem, collected)
     raise_problems(list({str(one): one for one in collected}.values()))
 
     if not any(method.name == "mtl" for method in made):
@@ -124,7 +131,9 @@ def check_request(
     limited = [method.name for method in made if method.budgeted and not method.averages]
     if limited and max(read_budgets) > n:
         notes.append(f"No results for budgets above {n}, since one network serves each task: {first_few(limited)}.")
-    return StudyRequest(tuple(made), read_budgets, read_seeds, price_per_hour, fresh, tuple(notes), fresh_teachers)
+    return StudyRequest(
+        tuple(made), read_budgets, read_seeds, price_per_hour, fresh, tuple(notes), fresh_teachers, label
+    )
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:
@@ -227,6 +236,26 @@ def _read_budgets(
         expected = f"must contain at least one budget for {', '.join(idle)}"
         problems.append(InvalidInput("budgets", expected, f"none up to {n}, the number of tasks", "for example [2, 3]"))
     return tuple(dict.fromkeys(map(int, budgets)))
+
+
+def _read_reference(
+    reference: str | None,
+    methods: Sequence[Method],
+    budgets: Sequence[int],
+    problem: Problem | None,
+    problems: list[InvalidInput],
+) -> Label:
+    """Returns the method and budget to compare with: by default, boosting for tables, and otherwise one network."""
+    labels: list[Label] = [TOGETHER]
+    for method in methods:
+        labels += [(method.name, budget) for budget in (budgets if method.budgeted else (None,))]
+    if reference is None:
+        is_table = problem is not None and isinstance(problem.table, Table)
+        return ("boosting", None) if is_table and ("boosting", None) in labels else TOGETHER
+    if reference in (words := {label_key(label): label for label in labels}):
+        return words[reference]
+    problems.append(InvalidInput("reference", f"must be one of {first_few(list(words))}", repr(reference)))
+    return TOGETHER
 
 
 def _possible(budgets: object) -> list[int]:

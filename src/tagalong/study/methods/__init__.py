@@ -1,6 +1,7 @@
 """Methods that decide which networks to train."""
 
 from .auto import AutoMethod as AutoMethod
+from .effort import format_effort as format_effort
 from .effort import read_effort as read_effort
 from .ensemble import BestOf as BestOf
 from .ensemble import Ensemble as Ensemble

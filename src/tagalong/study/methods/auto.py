@@ -14,6 +14,7 @@ from tagalong.learn import Diverged, Split
 
 from ..records import Cost
 from ..search import (
+    Plan,
     Recommendation,
     Round,
     SearchResult,
@@ -26,6 +27,7 @@ from ..search import (
     spend,
 )
 from .effort import read_effort
+from .ensemble import weighted_rows
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
@@ -123,7 +125,11 @@ class AutoMethod(Method):
             kinds = self.sets, self.teach, self.mixtures, self.wide, self.tabm
             spending_settings = SpendingSettings(self.passes, *kinds, settings)
             spending = spend(runner, budgets, effort, seeds[0], settings=spending_settings, **measured)
-            choices = {budget: Choice(plan.groups) for budget, plan in spending.plans.items()}
+            choices: dict[tuple[int | None, int], Choice] = {
+                (budget, seed): _choice_of(runner, plan, is_first=seed == seeds[0])
+                for budget, plan in spending.plans.items()
+                for seed in seeds
+            }
             jobs = [member.result.job for step in spending.rounds for member in step.members]
             jobs += [result.job for step in spending.rounds for result, _ in step.others]
             extra += _cost_of_steps(spending)
@@ -132,8 +138,9 @@ class AutoMethod(Method):
             possible = list(dict.fromkeys(min(budget, len(runner.tasks)) for budget in budgets))
             searched = search(runner, possible, effort, seeds, settings=settings, **measured)
             choices = {
-                budget: Choice(_groups_of_recommendation(searched.chosen[min(budget, len(runner.tasks))]))
+                (budget, seed): Choice(_groups_of_recommendation(searched.chosen[min(budget, len(runner.tasks))]))
                 for budget in budgets
+                for seed in seeds
             }
             jobs = [result.job for step in searched.steps for result in step.results.values()]
             log = _search_document(searched, runner.tasks) | {"one_network_per_task": reason}
@@ -141,7 +148,7 @@ class AutoMethod(Method):
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
         about = {"effort": effort, "measuring": measuring, "overhead": overhead, **log}
-        return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
+        return Decision(choices, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measures(self, runner: Runner) -> bool:
         """Whether affinities are measured, which pays only if the effort is enough for a search."""
@@ -197,6 +204,15 @@ def why_not_averaged(runner: Runner, effort: float) -> str | None:
     if 8 * values * effort > MAX_ANSWER_BYTES:
         return f"the answers on the validation rows would take more than {MAX_ANSWER_BYTES >> 20} MB"
     return None
+
+
+def _choice_of(runner: Runner, plan: Plan, is_first: bool) -> Choice:
+    """Returns the networks of a plan, whose losses on validation rows are flattered for the seed that picked them.
+
+    With other seeds, they are trained anew, but teachers that the validation rows picked flatter their students.
+    """
+    is_flattered = is_first or any(group.taught for group in plan.groups)
+    return Choice(plan.groups, val_rows=weighted_rows(runner, plan.rows) if is_flattered else None)
 
 
 def _groups_of_recommendation(recommendation: Recommendation) -> tuple[Group, ...]:

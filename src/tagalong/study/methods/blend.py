@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput
@@ -14,6 +17,7 @@ from tagalong.learn import (
     Problem,
     average_outputs,
     constant_losses,
+    first_half,
     mean_skill,
     row_skills,
     score_outputs,
@@ -61,26 +65,48 @@ class Blend(Ensemble):
         weights = {task.name: task.weight for task in problem.tasks}
         targets = runner.targets("val")
 
-        def skill_of(members: Sequence[Mapping[str, Tensor]]) -> float:
-            losses: dict[str, Any] = {}
-            for name in units:
+        def losses_of(members: Sequence[Mapping[str, Tensor]]) -> dict[str, NDArray[Any]]:
+            losses: dict[str, NDArray[Any]] = {}
+            for name in runner.tasks:
                 task = problem.task(name)
                 assert task.averaging is not None
                 average = average_outputs([member[name] for member in members], task.averaging)
                 scale = problem.scales.get(name)
-                losses[name] = score_outputs(task, average, targets[name], scale, problem.val.weights).rows
-            return mean_skill(task_skills(row_skills(losses, constants, units)), weights)
+                rows = score_outputs(task, average, targets[name], scale, problem.val.weights).rows
+                assert rows is not None
+                losses[name] = rows
+            return losses
 
-        choices, skills = {}, {}
+        losses = {
+            chosen: [losses_of([outputs[jobs[seed, family]] for family in chosen]) for seed in seeds]
+            for size in range(1, min(max(budgets), len(families)) + 1)
+            for chosen in combinations(families, size)
+        }
+        skills = {
+            chosen: [row_skills(rows, constants, units) for rows in by_seed] for chosen, by_seed in losses.items()
+        }
+
+        def skill_of(chosen: tuple[Family, ...], part: NDArray[np.bool_]) -> float:
+            counted = [{task: rows[part] for task, rows in by_task.items()} for by_task in skills[chosen]]
+            return sum(mean_skill(task_skills(rows), weights) for rows in counted) / len(seeds)
+
+        # The families are chosen on all validation rows, and judged on rows of the half that did not choose them.
+        first = first_half(len(problem.val), problem.val.groups).numpy()
+        everything = np.ones_like(first)
+        choices: dict[tuple[int | None, int], Choice] = {}
         for budget in budgets:
-            for chosen in combinations(families, min(budget, len(families))):
-                by_seed = [skill_of([outputs[jobs[seed, family]] for family in chosen]) for seed in seeds]
-                skills[chosen] = sum(by_seed) / len(seeds)
-            best = max((chosen for chosen in skills if len(chosen) <= budget), key=lambda chosen: skills[chosen])
-            choices[budget] = Choice(tuple(Group(runner.tasks, runner.tasks, network=family) for family in best))
+            possible = [chosen for chosen in skills if len(chosen) <= budget]
+            best, by_first, by_second = (
+                max(possible, key=partial(skill_of, part=part)) for part in (everything, first, ~first)
+            )
+            groups = tuple(Group(runner.tasks, runner.tasks, network=family) for family in best)
+            for place, seed in enumerate(seeds):
+                judged = losses[by_second][place], losses[by_first][place]
+                rows = {task: np.where(first, *(half[task] for half in judged)) for task in runner.tasks}
+                choices[budget, seed] = Choice(groups, val_rows=rows)
         deciding = {seed: runner.cost(jobs[seed, family] for family in families) for seed in seeds}
-        names = {"+".join(family or "network" for family in chosen): skill for chosen, skill in skills.items()}
-        return Decision.pooled(choices, seeds, deciding, about={"skills": names})
+        names = {"+".join(family or "network" for family in chosen): skill_of(chosen, everything) for chosen in skills}
+        return Decision(choices, deciding, about={"skills": names})
 
 
 def _families(problem: Problem) -> list[Family]:

@@ -61,3 +61,13 @@ def read_effort(effort: Any) -> Effort:
         "or a duration such as '10min'"
     )
     raise InvalidInput("effort", expected, repr(effort))
+
+
+def format_effort(effort: float) -> str:
+    """Formats an effort with three significant digits, or as an integer if it has more than three digits.
+
+    Example:
+        >>> format_effort(45.125), format_effort(1.1), format_effort(60.0), format_effort(9656.2)
+        ('45.1', '1.1', '60', '9,656')
+    """
+    return f"{effort:.3g}" if effort < 999.5 else f"{effort:,.0f}"

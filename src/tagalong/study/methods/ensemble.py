@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, collect, is_positive_integer
 from tagalong.group import Group
-from tagalong.learn import Job, Problem
+from tagalong.learn import Job, Problem, weighted_losses
 
-from ..search.answers import ALL, Answers
+from ..search.answers import ALL, FIRST, SECOND, Answers
 from ..search.committee import mean_relative_loss
 from .effort import read_effort
 from .method import Choice, Decision, Method
@@ -87,8 +87,9 @@ class BestOf(Ensemble):
         choices: dict[tuple[int | None, int], Choice] = {}
         for seed, jobs_of_seed in jobs.items():
             converged = [number for number, job in enumerate(jobs_of_seed) if not results[job].diverged]
-            for budget, chosen in _choose_copies(runner, jobs_of_seed, converged, counts[seed], budgets).items():
-                choices[budget, seed] = Choice(copies(runner.tasks, chosen))
+            pools = {k: [copy for copy in converged if copy < max(counts[seed], k)] for k in budgets}
+            for budget, choice in _choose_copies(runner, jobs_of_seed, pools).items():
+                choices[budget, seed] = choice
         deciding = {seed: runner.cost(jobs[seed][:count]) for seed, count in counts.items()}
         return Decision(choices, deciding, about={"trainings": sum(counts.values()), "copies": [*counts.values()]})
 
@@ -100,39 +101,63 @@ class BestOf(Ensemble):
         return {seed: max(1, share + (place < rest)) for place, seed in enumerate(seeds)}
 
 
-def _choose_copies(
-    runner: Runner, jobs: Sequence[Job], converged: Sequence[int], count: int, budgets: Sequence[int]
-) -> dict[int, list[int]]:
-    """Returns the numbers of the copies that are best together on the validation rows, for each budget.
+def _choose_copies(runner: Runner, jobs: Sequence[Job], pools: Mapping[int, Sequence[int]]) -> dict[int, Choice]:
+    """Returns the copies that are best together on the validation rows, for each budget.
+
+    Losses on these rows are cross-fitted: the copies are chosen on one half of the rows, and judged on the other.
 
     Args:
         runner: the runner that has the networks.
         jobs: the copies.
-        converged: the numbers of those that did not diverge.
-        count: how many of them to choose from, unless the budget is larger.
-        budgets: how many copies to choose.
+        pools: the numbers of the copies to choose from, by budget.
     """
-    pools = {budget: [copy for copy in converged if copy < max(count, budget)] for budget in budgets}
     if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
-        return pools
-    losses = _relative_losses(runner, [jobs[copy] for copy in converged])
-    return {
-        budget: sorted(pool[place] for place in best_set(losses, len(pool), min(budget, len(pool))))
-        for budget, pool in pools.items()
-    }
+        return {budget: Choice(copies(runner.tasks, pool)) for budget, pool in pools.items()}
+    candidates = max(pools.values(), key=len)
+    answers = _answers(runner, [jobs[copy] for copy in candidates])
+    single = answers.losses([(number,) for number in range(len(answers))])
+    choices = {}
+    for budget, pool in pools.items():
+        places = {part: _best_copies(answers, single, len(pool), budget, part) for part in (ALL, FIRST, SECOND)}
+        rows = {}
+        for number, task in enumerate(answers.tasks):
+            by_second, by_first = (answers.row_losses(number, places[part]) for part in (SECOND, FIRST))
+            rows[task.name] = np.where(answers.first, by_second, by_first)
+        chosen = sorted(pool[place] for place in places[ALL])
+        was_picked = len(pool) > budget
+        choices[budget] = Choice(
+            copies(runner.tasks, chosen), val_rows=weighted_rows(runner, rows) if was_picked else None
+        )
+    return choices
 
 
-def _relative_losses(runner: Runner, jobs: Sequence[Job]) -> Callable[[Sets], Array]:
-    """Returns a function that compares the averaged answers of sets of networks with the mean of single networks."""
+def weighted_rows(runner: Runner, losses: Mapping[str, Array]) -> dict[str, Array]:
+    """Multiplies losses on the validation rows by the weights of the rows, if they have any."""
+    weights = runner.problem.val.weights
+    if weights is None:
+        return dict(losses)
+    numbers = weights.double().numpy()[None]
+    return {task: weighted_losses(rows[None], numbers)[0] for task, rows in losses.items()}
+
+
+def _answers(runner: Runner, jobs: Sequence[Job]) -> Answers:
     outputs = runner.outputs(jobs, "val")
     tasks = [task for name in runner.tasks if (task := runner.task(name)) is not None]
     answers = Answers(tasks, runner.targets("val"))
     for job in jobs:
         answers.add(outputs[job])
-    single = answers.losses([(number,) for number in range(len(jobs))])[:, :, ALL].mean(0)
-    return lambda sets: mean_relative_loss(
-        answers.losses([tuple(members) for members in sets.tolist()])[:, :, ALL], single
-    )
+    return answers
+
+
+def _best_copies(answers: Answers, single: Array, count: int, size: int, part: int) -> tuple[int, ...]:
+    """Returns the copies, of the first `count`, whose average is best on a part of the rows."""
+    base = single[:, :, part].mean(0)
+
+    def losses(sets: Sets) -> Array:
+        members = [tuple(one) for one in sets.tolist()]
+        return mean_relative_loss(answers.losses(members)[:, :, part], base)
+
+    return best_set(losses, count, min(size, count))
 
 
 def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tuple[int, ...]:

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping
@@ -31,12 +34,15 @@ class Choice:
             used.
         grouping: the result of `select_groups`, if it was used.
         scores: the scores of each task on the "val" and "test" rows if predictions are made without networks.
+        val_rows: the losses of each task on the validation rows, from networks that these rows did not pick, if the
+            method picked networks. They only count in the verdict.
     """
 
     groups: tuple[Group, ...]
     shares: tuple[float, ...] | None = None
     grouping: Grouping | None = None
     scores: Mapping[str, Mapping[str, Score]] | None = None
+    val_rows: Mapping[str, NDArray[np.float64]] | None = field(default=None, repr=False, compare=False)
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:

@@ -7,6 +7,7 @@ from .search import SearchResult as SearchResult
 from .search import search as search
 from .spending import SpendingSettings as SpendingSettings
 from .spending import spend as spend
+from .spending_result import Plan as Plan
 from .spending_result import Spending as Spending
 from .spending_result import SpendingRound as SpendingRound
 from .trial import Trial as Trial

@@ -30,10 +30,9 @@ from tagalong.group import Group, Taught
 from tagalong.learn import Split, Trained, can_be_taught, width_of_size
 
 from ..members import member_seed
-from ..relative_losses import MAX_RATIO, relative_change
+from ..relative_losses import MAX_RATIO, relative_change, row_stderr
 from ..runner import Runner
 from ..summary import stderr
-from ..uncertainty import row_stderr
 from .answers import ALL, Answers, Array, Members
 from .committee import (
     cross_fitted_rows,
@@ -429,6 +428,7 @@ class _Spender:
             math.hypot(self._stderr(rows[chosen], plain), (1 + expected) * self._plain_stderr()),
             {name: _change(some, plain) for name, some in rows.items()},
             chosen,
+            rows[chosen],
         )
 
     def _rows_and_passes(self, budget: int, pool: Sequence[int]) -> tuple[dict[str, Array], int | None]:

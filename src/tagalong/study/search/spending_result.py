@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tagalong.group import Group
 from tagalong.learn import Trained
@@ -45,6 +49,7 @@ class Plan:
             wider networks, among copies, students and TabM networks, and among all networks that are not wider, by the
             name of the pool.
         pool: the name of the pool from which the networks were chosen.
+        rows: the losses of each task on the validation rows, from networks that these rows did not choose.
     """
 
     groups: tuple[Group, ...]
@@ -52,6 +57,7 @@ class Plan:
     doubt: float
     alternatives: dict[str, float]
     pool: str
+    rows: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,251 @@
+"""The evidence of a verdict: the skill of every way of using models, on every row, from records and a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.learn import FITTED, constant_losses, has_constant, row_skills, skill_constants, skill_units, task_skills
+
+from .records import TOGETHER, Label, Record, SkillScale, by_label
+from .rule import Way, decide
+from .summary import mean, mean_cost, relative_cost, stderr
+from .verdict import ServingCost, Verdict
+from .words import diverged_note, late_note
+
+if TYPE_CHECKING:
+    from tagalong.score import Score
+
+    from .runner import Runner
+
+Losses = Mapping[str, NDArray[Any]]
+CrossFitted = Mapping[tuple[str, int | None, int], Losses]
+PARTS = ("val", "test")
+LAST_EPOCHS = 3
+FEWEST_LABELS, FEWEST_OF_RARER_CLASS = 20, 5  # on validation rows, of a task that has a vote
+PICKING = ("hoa", "optimal", "chosen")  # methods that pick networks by validation losses which also judge them
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about the ways of using models in some records.
+
+    Attributes:
+        ways: the ways of using models, without those in which a network diverged.
+        reference: the label of the way that everything is compared with.
+        scale: what turns mean losses into skills.
+        votes: the tasks that choose.
+        clusters: one cluster label per row of "val" and "test", or None where rows are independent.
+        notes: sentences for the verdict.
+    """
+
+    ways: tuple[Way, ...]
+    reference: Label
+    scale: SkillScale
+    votes: tuple[str, ...]
+    clusters: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def verdict(self, fresh: Evidence | None = None) -> Verdict:
+        """Decides, given the same ways for seeds that chose nothing, if there are any."""
+        return decide(
+            self.ways,
+            self.reference,
+            weights=self.scale.weights,
+            votes=self.votes,
+            clusters=self.clusters,
+            relative=self.scale.relative,
+            fresh=() if fresh is None else fresh.ways,
+            notes=self.notes,
+        )
+
+
+def gather_evidence(
+    runner: Runner | None,
+    records: Sequence[Record],
+    reference: Label,
+    cross_fitted: CrossFitted | None = None,
+    notes: Sequence[str] = (),
+) -> Evidence:
+    """Collects the evidence in some records.
+
+    Args:
+        runner: the runner, which knows the losses of each row and the cost of an answer, or None if only the mean
+            losses in the records are known. These say nothing about the noise of rows.
+        records: the records of all methods.
+        reference: the label of the way that everything is compared with.
+        cross_fitted: by method, budget and seed, each task's losses on the validation rows, from models that these rows
+            did not pick. For all others, these are the losses of the very models.
+        notes: what else the verdict says.
+    """
+    usable, lost = _usable(records, reference)
+    known = {part: _losses(runner, usable, part) for part in PARTS}
+    for place, record in enumerate(usable):
+        picked = (cross_fitted or {}).get((record.method, record.budget, record.seed))
+        if picked is not None:
+            known["val"][place] = picked
+
+    # What each row's loss is compared with: a constant, or the reference where there is none.
+    has_labels = runner is not None and len(runner.problem.val) > 0
+    constants, units = _constants(runner) if runner is not None and has_labels else ({part: {} for part in PARTS}, {})
+    relative = tuple(task for task in records[0].test if task not in units)
+    for part in PARTS:
+        compared = [rows for record, rows in zip(usable, known[part], strict=True) if record.label == reference]
+        for task in relative:
+            constants[part][task] = np.mean([rows[task] for rows in compared], axis=0, dtype=np.float64)
+            units[task] = abs(task_means(constants[part])[task]) or 1.0
+    skills = {part: [row_skills(rows, constants[part], units) for rows in some] for part, some in known.items()}
+
+    weights = {task: 1.0 for task in units if task not in relative} or dict.fromkeys(units, 1.0)
+    votes, clusters = tuple(weights), {}
+    if runner is not None and has_labels:
+        weights = {task: runner.problem.task(task).weight for task in weights}
+        votes = _voting_tasks(runner, votes)
+        clusters = {part: runner.problem.splits[part].groups for part in PARTS}
+    return Evidence(
+        tuple(_make_ways(usable, skills, runner)),
+        reference,
+        SkillScale({part: task_means(constants[part]) for part in PARTS}, units, weights, relative),
+        votes,
+        clusters,
+        (*notes, *_late_notes(runner, usable), *_diverged_notes(lost)),
+    )
+
+
+def task_means(losses: Losses) -> dict[str, float]:
+    """Returns the mean loss of each task over the rows with a label."""
+    return task_skills({task: np.asarray(rows, dtype=np.float64) for task, rows in losses.items()})
+
+
+def _usable(records: Sequence[Record], reference: Label) -> tuple[list[Record], list[Label]]:
+    """Returns the records of ways that have networks for all seeds, and the ways in which a network diverged."""
+    by_way = by_label(records)
+    seeds = {record.seed for record in by_way[reference]}
+    lost = [label for label, same in by_way.items() if any(record.diverged for record in same)]
+    usable = []
+    for label, same in by_way.items():
+        is_complete = seeds <= {record.seed for record in same} and all(record.groups for record in same)
+        if label not in lost and is_complete:
+            usable += sorted(same, key=lambda record: record.seed)
+    return usable, lost
+
+
+def _losses(runner: Runner | None, records: Sequence[Record], part: str) -> list[Losses]:
+    """Returns the losses of each task on every row or, unless they are known for all records, the mean losses."""
+    rows = [] if runner is None else [runner.row_losses(record, part) for record in records]
+    known: list[Losses] = [losses for losses in rows if losses]
+    if len(known) == len(records):
+        return known
+    scores: list[Mapping[str, Score]] = [getattr(record, part) for record in records]
+    return [{task: np.array([score.loss]) for task, score in by_task.items()} for by_task in scores]
+
+
+def _constants(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.float64]]], dict[str, float]]:
+    """Returns the losses of the constants on every row of "val" and "test", and the unit of each task's skill.
+
+    Constants are best for the training labels. If there are none, as with networks that are trained elsewhere, they are
+    best for the validation labels, and the unit is their loss on the known rows.
+    """
+    problem = runner.problem
+    if runner.trains:
+        outputs = skill_constants(problem)
+        return {part: constant_losses(problem, part, outputs) for part in PARTS}, skill_units(problem, outputs)
+    tasks = tuple(task for task in problem.tasks if has_constant(problem, task))
+    if not tasks:
+        return {part: {} for part in PARTS}, {}
+    known = replace(problem, tasks=tasks, train=problem.val)
+    outputs = skill_constants(known)
+    losses = {part: constant_losses(known, part, outputs) for part in PARTS}
+    units = task_means({task: np.concatenate([losses[part][task] for part in PARTS]) for task in losses["val"]})
+    return losses, {task: unit for task, unit in units.items() if unit > 0}
+
+
+def _voting_tasks(runner: Runner, tasks: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tasks with enough labelled validation rows, or all tasks if none has enough."""
+    votes = []
+    for name in tasks:
+        labels = runner.targets("val")[name]
+        rows = labels.reshape(len(labels), -1)
+        present = rows.isfinite().any(1)
+        rarer = int(present.sum())
+        if runner.problem.task(name).kind != "regression" and labels.dim() == 1:
+            counts = labels[present].unique(return_counts=True)[1]
+            rarer -= int(counts.max()) if len(counts) else 0
+            if rarer < FEWEST_OF_RARER_CLASS:
+                continue
+        if int(present.sum()) >= FEWEST_LABELS:
+            votes.append(name)
+    return tuple(votes) or tuple(tasks)
+
+
+def _make_ways(
+    records: Sequence[Record], skills: Mapping[str, Sequence[Mapping[str, NDArray[np.float64]]]], runner: Runner | None
+) -> list[Way]:
+    unit = mean_cost([record.training for record in records if record.label == TOGETHER])
+    places: dict[Label, list[int]] = {}
+    for place, record in enumerate(records):
+        places.setdefault(record.label, []).append(place)
+    ways = []
+    for label, own in places.items():
+        same = [records[place] for place in own]
+        cost = ServingCost(
+            _operations(runner, same[0]),
+            mean([record.parameters for record in same]),
+            relative_cost(mean_cost([record.training for record in same]), unit) or 0.0,
+        )
+        luck = _luck_of_picking(label, [skills["val"][place] for place in own])
+        val = [{task: rows - luck[task] for task, rows in skills["val"][place].items()} for place in own]
+        way = Way(
+            label,
+            tuple(record.seed for record in same),
+            max(len(record.groups) for record in same),
+            tuple(record.groups for record in same),
+            tuple(val),
+            tuple(skills["test"][place] for place in own),
+            tuple({task: score.error for task, score in record.test.items()} for record in same),
+            cost,
+            relative_cost(mean_cost([record.deciding for record in same]), unit) or 0.0,
+            all(record.honest for record in same),
+            any(group.network not in FITTED for record in same for group in record.groups),
+        )
+        ways.append(way)
+    return ways
+
+
+def _operations(runner: Runner | None, record: Record) -> float:
+    """Returns the operations per row, or the number of networks if their sizes are unknown."""
+    known = None if runner is None else runner.operations(record)
+    return float(sum(group.size for group in record.groups)) if known is None else known
+
+
+def _luck_of_picking(label: Label, skills: Sequence[Mapping[str, NDArray[np.float64]]]) -> dict[str, float]:
+    """Returns how much of each task's skill on validation rows may be due to the luck of the networks that were picked.
+
+    `hoa` and `optimal` train more networks than they use, and pick those with the best validation losses, some of which
+    are low by chance. The best of two to five equally good networks is expected to be 0.6 to 1.2 standard errors better
+    than the average, so one standard error over seeds is taken off, as in the one-standard-error rule (Breiman et al.,
+    Classification and Regression Trees, 1984). With a single seed, the luck is unknown and taken as zero.
+    """
+    if label[0] not in PICKING or len(skills) < 2:
+        return dict.fromkeys(skills[0], 0.0)
+    by_seed = [task_means(rows) for rows in skills]
+    return {task: stderr([means[task] for means in by_seed]) for task in skills[0]}
+
+
+def _late_notes(runner: Runner | None, records: Sequence[Record]) -> list[str]:
+    """Says whether many networks were best in one of their last epochs, as far as their best epoch is known."""
+    if runner is None or not runner.trains or runner.problem.recipe.keep == "last":
+        return []
+    recipe = runner.problem.recipe
+    results = runner.store.results({key for record in records for key in record.networks})
+    trained = [result for result in results.values() if result.job.network not in FITTED]
+    late = sum(result.best_epoch >= max(0, recipe.epochs - LAST_EPOCHS) for result in trained)
+    return [late_note(late, len(trained), LAST_EPOCHS)] if late > len(trained) / 2 else []
+
+
+def _diverged_notes(lost: Sequence[Label]) -> list[str]:
+    return [diverged_note(lost)] if lost else []
