@@ -34,6 +34,7 @@ from tagalong.registry import unknown_name
 CHECKPOINT_SECONDS = 15.0
 CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
+MAX_WORKERS = 1000  # processes on one machine; the queue of their devices fits into the buffer of a pipe
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,8 @@ class Processes:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
+        if workers is not None and workers > MAX_WORKERS:
+            raise InvalidInput("workers", f"must be at most {MAX_WORKERS:,}", f"{workers:,}")
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: dict[Future[bytes], Chunk] = {}
