@@ -23,8 +23,7 @@ from harness import make_parser, start
 from tagalong.learn import Job, Problem, Trained, average_scores_on, build_network, train_many
 from tagalong_paper.truth import TruthTable, subset_members
 from truth_affinity import COSINES, METERS, Measurements, measure, measure_joint
-from truth_linear import NAME as LINEAR
-from truth_linear import measure_linear
+from truth_linear import NAME as LINEAR, measure_linear
 from truth_problems import LOADS, PROBLEMS, shrink
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)

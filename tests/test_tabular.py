@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.cli.score_files import read_costs
-from tagalong.cli.score_files import read_table as read_scores
+from tagalong.cli.score_files import read_costs, read_table as read_scores
 from tagalong.errors import InvalidInput, is_installed
 from tagalong.learn import Problem, Task, read_columns
 from tagalong.study import verdict_from_csv

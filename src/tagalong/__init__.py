@@ -11,19 +11,15 @@ from ._version import __version__ as __version__
 from .affinity import Affinity as Affinity
 
 if TYPE_CHECKING:
-    from .group import Group as Group
-    from .group import Grouping as Grouping
-    from .group import GroupingsByBudget as GroupingsByBudget
-    from .group import select_groups as select_groups
-    from .learn import MLP as MLP
-    from .learn import Problem as Problem
-    from .learn import Recipe as Recipe
-    from .learn import Task as Task
+    from .group import (
+        Group as Group,
+        Grouping as Grouping,
+        GroupingsByBudget as GroupingsByBudget,
+        select_groups as select_groups,
+    )
+    from .learn import MLP as MLP, Problem as Problem, Recipe as Recipe, Task as Task
     from .measure import AffinityMeter as AffinityMeter
-    from .study import ExternalStudy as ExternalStudy
-    from .study import Results as Results
-    from .study import Study as Study
-    from .study import Verdict as Verdict
+    from .study import ExternalStudy as ExternalStudy, Results as Results, Study as Study, Verdict as Verdict
     from .versions import show_versions as show_versions
 
 _MODULES = {

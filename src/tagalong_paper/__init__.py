@@ -4,20 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .experiment_setup import ExperimentSetup as ExperimentSetup
-    from .experiment_setup import load_setup as load_setup
-    from .experiments import EXPERIMENTS as EXPERIMENTS
-    from .experiments import run_experiment as run_experiment
+    from .experiment_setup import ExperimentSetup as ExperimentSetup, load_setup as load_setup
+    from .experiments import EXPERIMENTS as EXPERIMENTS, run_experiment as run_experiment
     from .experiments.selection import selections as selections
-    from .printed import CELEBA as CELEBA
-    from .printed import MATRICES as MATRICES
-    from .printed import PRINTED as PRINTED
-    from .printed import TASKONOMY as TASKONOMY
-    from .printed import PrintedGrouping as PrintedGrouping
-    from .printed import PublishedMatrix as PublishedMatrix
-    from .report import Report as Report
-    from .report import ReportTable as ReportTable
-    from .report import Value as Value
+    from .printed import (
+        CELEBA as CELEBA,
+        MATRICES as MATRICES,
+        PRINTED as PRINTED,
+        TASKONOMY as TASKONOMY,
+        PrintedGrouping as PrintedGrouping,
+        PublishedMatrix as PublishedMatrix,
+    )
+    from .report import Report as Report, ReportTable as ReportTable, Value as Value
 
 _HOMES = {
     "ExperimentSetup": ".experiment_setup",

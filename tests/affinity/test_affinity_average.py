@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from affinity_oracle import Floats, histories, names, slow_average, values
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.affinity import Affinity

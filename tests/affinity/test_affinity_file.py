@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from affinity_oracle import Floats, histories, names
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.affinity import CAUTION, Affinity

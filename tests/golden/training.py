@@ -19,7 +19,11 @@ from tagalong.learn import (
     Diverged,
     Job,
     Lesson,
+    MappedTensor as MappedTensor,
     Problem,
+    Split as Split,
+    StreamedRows as StreamedRows,
+    TabM as TabM,
     Trained,
     build_network,
     capacities,
@@ -28,10 +32,6 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn import MappedTensor as MappedTensor
-from tagalong.learn import Split as Split
-from tagalong.learn import StreamedRows as StreamedRows
-from tagalong.learn import TabM as TabM
 
 Network = Mapping[str, Any]
 Result = dict[str, Any]

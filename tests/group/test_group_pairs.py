@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from group_oracle import Network, best_by_enumeration
 from tagalong.group import Grouping, score_grouping, select_groups

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import MLP, Problem, Task, build_network, label_summary, read_preparation

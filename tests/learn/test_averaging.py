@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tagalong.learn import MLP, Average, Network, Problem, Split, Task, average_answers, average_outputs, build_network

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from oracle import Situation, slow_affinities
 from torch import Tensor, nn
 

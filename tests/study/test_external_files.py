@@ -10,9 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from external_losses import TASKS, losses_of, rows_of, tell_all
-from external_predictions import NAMES, ROWS, TARGETS, Arrays, logits_of, losses, predictions_of
-from external_predictions import TASKS as PREDICTED
-from external_predictions import tell_all as tell_all_predictions
+from external_predictions import (
+    NAMES,
+    ROWS,
+    TARGETS,
+    TASKS as PREDICTED,
+    Arrays,
+    logits_of,
+    losses,
+    predictions_of,
+    tell_all as tell_all_predictions,
+)
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput

@@ -3,8 +3,6 @@
 They are produced by `tagalong.measure` and used by `tagalong.group`.
 """
 
-from .affinity import CAUTION as CAUTION
-from .affinity import Affinity as Affinity
+from .affinity import CAUTION as CAUTION, Affinity as Affinity
 from .io import square_matrix as square_matrix
-from .reliability import Settled as Settled
-from .reliability import Spread as Spread
+from .reliability import Settled as Settled, Spread as Spread

@@ -12,35 +12,39 @@ Names ending in "Option" are type annotations that keep options consistent acros
 from tagalong.rendering import TextTable as TextTable
 
 from .app import main as main
-from .arguments import check_folder as check_folder
-from .arguments import integer_option as integer_option
-from .arguments import number_option as number_option
-from .arguments import parse_budgets as parse_budgets
-from .arguments import parse_names as parse_names
-from .arguments import parse_options as parse_options
-from .arguments import parse_problem_options as parse_problem_options
-from .manual import Command as Command
-from .manual import Commands as Commands
-from .messages import name_arguments as name_arguments
-from .messages import resumable as resumable
-from .options import BudgetsOption as BudgetsOption
-from .options import DeviceOption as DeviceOption
-from .options import ExecutorOption as ExecutorOption
-from .options import JsonOption as JsonOption
-from .options import MethodsOption as MethodsOption
-from .options import OutOption as OutOption
-from .options import QuietOption as QuietOption
-from .options import RecipeOption as RecipeOption
-from .options import SeedsOption as SeedsOption
-from .options import TasksOption as TasksOption
-from .options import WithOption as WithOption
-from .options import complete_methods as complete_methods
-from .options import complete_problems as complete_problems
-from .options import complete_runs as complete_runs
-from .options import complete_words as complete_words
-from .terminal import print_line as print_line
-from .terminal import print_table as print_table
-from .terminal import printable as printable
-from .terminal import screen as screen
-from .terminal import show_progress as show_progress
-from .terminal import spinner as spinner
+from .arguments import (
+    check_folder as check_folder,
+    integer_option as integer_option,
+    number_option as number_option,
+    parse_budgets as parse_budgets,
+    parse_names as parse_names,
+    parse_options as parse_options,
+    parse_problem_options as parse_problem_options,
+)
+from .manual import Command as Command, Commands as Commands
+from .messages import name_arguments as name_arguments, resumable as resumable
+from .options import (
+    BudgetsOption as BudgetsOption,
+    DeviceOption as DeviceOption,
+    ExecutorOption as ExecutorOption,
+    JsonOption as JsonOption,
+    MethodsOption as MethodsOption,
+    OutOption as OutOption,
+    QuietOption as QuietOption,
+    RecipeOption as RecipeOption,
+    SeedsOption as SeedsOption,
+    TasksOption as TasksOption,
+    WithOption as WithOption,
+    complete_methods as complete_methods,
+    complete_problems as complete_problems,
+    complete_runs as complete_runs,
+    complete_words as complete_words,
+)
+from .terminal import (
+    print_line as print_line,
+    print_table as print_table,
+    printable as printable,
+    screen as screen,
+    show_progress as show_progress,
+    spinner as spinner,
+)

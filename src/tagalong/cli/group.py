@@ -16,8 +16,7 @@ from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable
 
-from . import arguments
-from . import group_options as options
+from . import arguments, group_options as options
 from .messages import InterruptRequest, name_arguments, print_error
 from .terminal import print_line, print_table, print_text, screen, spinner
 

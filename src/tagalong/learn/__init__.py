@@ -3,85 +3,90 @@
 from tagalong.group import Taught as Taught
 from tagalong.score import Score as Score
 
-from .architecture import describe_network as describe_network
-from .architecture import rebuild_network as rebuild_network
-from .averaging import AVERAGES as AVERAGES
-from .averaging import AVERAGES_BY_KIND as AVERAGES_BY_KIND
-from .averaging import Average as Average
-from .averaging import average_answers as average_answers
-from .averaging import average_outputs as average_outputs
-from .balance import check_rule as check_rule
-from .balance import describe_rule as describe_rule
-from .balance import register_rule as register_rule
-from .base_rate import constant_output as constant_output
-from .base_rate import floor_probabilities as floor_probabilities
-from .base_rate import has_constant as has_constant
-from .capacity import Capacity as Capacity
-from .capacity import capacities as capacities
-from .capacity import count_parameters as count_parameters
-from .capacity import relative_step_cost as relative_step_cost
-from .capacity import width_of_size as width_of_size
+from .architecture import describe_network as describe_network, rebuild_network as rebuild_network
+from .averaging import (
+    AVERAGES as AVERAGES,
+    AVERAGES_BY_KIND as AVERAGES_BY_KIND,
+    Average as Average,
+    average_answers as average_answers,
+    average_outputs as average_outputs,
+)
+from .balance import check_rule as check_rule, describe_rule as describe_rule, register_rule as register_rule
+from .base_rate import (
+    constant_output as constant_output,
+    floor_probabilities as floor_probabilities,
+    has_constant as has_constant,
+)
+from .capacity import (
+    Capacity as Capacity,
+    capacities as capacities,
+    count_parameters as count_parameters,
+    relative_step_cost as relative_step_cost,
+    width_of_size as width_of_size,
+)
 from .chunks import networks_at_once as networks_at_once
-from .classical import FITTED as FITTED
-from .classical import why_not_fitted as why_not_fitted
-from .column_types import is_missing as is_missing
-from .column_types import read_columns as read_columns
-from .constant import constant_losses as constant_losses
-from .constant import constant_scores as constant_scores
-from .constant import skill_constants as skill_constants
-from .constant import skill_units as skill_units
-from .data_checks import check_data as check_data
-from .data_checks import label_summary as label_summary
-from .early_stopping import first_half as first_half
-from .early_stopping import halve_rows as halve_rows
-from .engine import Training as Training
-from .engine import train as train
-from .engine import train_many as train_many
-from .job import Diverged as Diverged
-from .job import Job as Job
-from .job import Trained as Trained
+from .classical import FITTED as FITTED, why_not_fitted as why_not_fitted
+from .column_types import is_missing as is_missing, read_columns as read_columns
+from .constant import (
+    constant_losses as constant_losses,
+    constant_scores as constant_scores,
+    skill_constants as skill_constants,
+    skill_units as skill_units,
+)
+from .data_checks import check_data as check_data, label_summary as label_summary
+from .early_stopping import first_half as first_half, halve_rows as halve_rows
+from .engine import Training as Training, train as train, train_many as train_many
+from .job import Diverged as Diverged, Job as Job, Trained as Trained
 from .losses import mean_loss as mean_loss
-from .network import MLP as MLP
-from .network import Encoder as Encoder
-from .network import ModuleFactory as ModuleFactory
-from .network import Network as Network
-from .network import build_network as build_network
-from .network import count_multiplications as count_multiplications
-from .network import feature_count as feature_count
+from .network import (
+    MLP as MLP,
+    Encoder as Encoder,
+    ModuleFactory as ModuleFactory,
+    Network as Network,
+    build_network as build_network,
+    count_multiplications as count_multiplications,
+    feature_count as feature_count,
+)
 from .piecewise_linear import quantile_edges as quantile_edges
-from .preparation import Scaling as Scaling
-from .preparation import Table as Table
-from .preparation import load_array as load_array
-from .preparation import read_preparation as read_preparation
+from .preparation import (
+    Scaling as Scaling,
+    Table as Table,
+    load_array as load_array,
+    read_preparation as read_preparation,
+)
 from .problem import Problem as Problem
-from .randomness import derive_seed as derive_seed
-from .randomness import seeded_rng as seeded_rng
+from .randomness import derive_seed as derive_seed, seeded_rng as seeded_rng
 from .recipe import Recipe as Recipe
-from .rows import Batch as Batch
-from .rows import MappedTensor as MappedTensor
-from .rows import Rows as Rows
-from .rows import Split as Split
-from .rows import require_in_memory as require_in_memory
-from .scoring import average_scores_on as average_scores_on
-from .scoring import clip_outputs as clip_outputs
-from .scoring import outputs_on as outputs_on
-from .scoring import outputs_on_rows as outputs_on_rows
-from .scoring import score_outputs as score_outputs
-from .scoring import weighted_losses as weighted_losses
-from .skill import mean_skill as mean_skill
-from .skill import row_influences as row_influences
-from .skill import row_skills as row_skills
-from .skill import task_skills as task_skills
+from .rows import (
+    Batch as Batch,
+    MappedTensor as MappedTensor,
+    Rows as Rows,
+    Split as Split,
+    require_in_memory as require_in_memory,
+)
+from .scoring import (
+    average_scores_on as average_scores_on,
+    clip_outputs as clip_outputs,
+    outputs_on as outputs_on,
+    outputs_on_rows as outputs_on_rows,
+    score_outputs as score_outputs,
+    weighted_losses as weighted_losses,
+)
+from .skill import (
+    mean_skill as mean_skill,
+    row_influences as row_influences,
+    row_skills as row_skills,
+    task_skills as task_skills,
+)
 from .splitting import PARTS as PARTS
 from .stackable import why_not_batched as why_not_batched
-from .streaming_rows import THREADS as THREADS
-from .streaming_rows import Reader as Reader
-from .streaming_rows import StreamedRows as StreamedRows
-from .tabm import TabM as TabM
-from .tabm import TabMHeads as TabMHeads
+from .streaming_rows import THREADS as THREADS, Reader as Reader, StreamedRows as StreamedRows
+from .tabm import TabM as TabM, TabMHeads as TabMHeads
 from .task import Task as Task
-from .teaching import Lesson as Lesson
-from .teaching import can_be_taught as can_be_taught
-from .teaching import mix_rows as mix_rows
-from .teaching import mix_targets as mix_targets
-from .teaching import teach as teach
+from .teaching import (
+    Lesson as Lesson,
+    can_be_taught as can_be_taught,
+    mix_rows as mix_rows,
+    mix_targets as mix_targets,
+    teach as teach,
+)

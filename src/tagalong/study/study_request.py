@@ -18,8 +18,7 @@ from tagalong.errors import (
 )
 from tagalong.learn import Problem, Table, check_data
 
-from .defaults import default_budgets as default_budgets
-from .defaults import default_methods
+from .defaults import default_budgets as default_budgets, default_methods
 from .methods import Method, Mtl, make_method
 from .records import TOGETHER, Label, label_key
 

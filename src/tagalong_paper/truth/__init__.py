@@ -4,18 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .standings import Estimate as Estimate
-    from .standings import Standing as Standing
-    from .standings import average as average
-    from .standings import estimate_from_networks as estimate_from_networks
-    from .standings import leaderboard as leaderboard
-    from .standings import marginal_effects as marginal_effects
-    from .standings import pair_gains as pair_gains
-    from .truth_table import TruthRunner as TruthRunner
-    from .truth_table import TruthTable as TruthTable
-    from .truth_table import load_truth as load_truth
-    from .truth_table import subset_members as subset_members
-    from .truth_table import truth_names as truth_names
+    from .standings import (
+        Estimate as Estimate,
+        Standing as Standing,
+        average as average,
+        estimate_from_networks as estimate_from_networks,
+        leaderboard as leaderboard,
+        marginal_effects as marginal_effects,
+        pair_gains as pair_gains,
+    )
+    from .truth_table import (
+        TruthRunner as TruthRunner,
+        TruthTable as TruthTable,
+        load_truth as load_truth,
+        subset_members as subset_members,
+        truth_names as truth_names,
+    )
 
 _HOMES = {
     "Estimate": ".standings",

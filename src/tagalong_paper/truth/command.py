@@ -51,8 +51,7 @@ def leaderboard(
     Example:
         `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
     """
-    from . import average, truth_names  # loads torch
-    from . import leaderboard as compare
+    from . import average, leaderboard as compare, truth_names  # loads torch
 
     names = parse_names(tables) or truth_names()
     ks = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))

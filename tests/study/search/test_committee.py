@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tagalong.learn import Task
 from tagalong.study.search.answers import ALL, FIRST, SECOND, Answers
