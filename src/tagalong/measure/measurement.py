@@ -2,7 +2,7 @@
 
 1. The closure has just run, which gave the losses before the step. Under data parallelism, ranks average them.
 2. Every task with a finite loss can be a source, whose loss is differentiated with respect to the shared parameters,
-   and a target, whose loss is compared before and after a step. The schedule may choose some of them.
+   and a target, whose loss is compared before and after a step. The schedule may choose some of the sources.
 3. The rules of the optimizer turn each source's gradient into the step that training on this task alone would take. If
    only some tasks are sources, the step on a zero gradient (the null step, which momentum and weight decay cause) is
    observed like another source. Affinities are stored relative to it, so that they stay comparable between steps.
@@ -80,15 +80,15 @@ def measure_step(
 
     # 2. Sources and targets. The losses of the closure are those before the step, unless there are held-out losses.
     present = [task for task, loss in zip(tasks, main_losses, strict=True) if np.isfinite(loss)]
-    comparable = [task for task, loss in zip(tasks, before, strict=True) if np.isfinite(loss)]
-    if not present or not comparable or not setup.trainable():  # `shared` may be frozen temporarily
+    targets = [task for task, loss in zip(tasks, before, strict=True) if np.isfinite(loss)]
+    if not present or not targets or not setup.trainable():  # `shared` may be frozen temporarily
         diverged = np.isnan(main_losses).all() and len(main.losses.by_task) == len(tasks) > 0
         return None, [*notes, NO_TASK_HAS_A_LOSS] if diverged else notes
     if main.verify:
         raise_on_all_ranks([p for closure in closures for p in repeat_problems(closure, tasks)], replicas)
     if main.verify or held_out is not None:
         main.restore_end()  # so that a function given as `weights` sees what the closure wrote
-    sources, targets = schedule.choose(present, history.source_counts, setup.seed), comparable
+    sources = schedule.choose(present, history.source_counts, setup.seed)
     if not sources:
         return None, notes
 
