@@ -60,6 +60,8 @@ def _first_sentence(error: ValidationError, place: str) -> str:
             place += f"[{step!r}]"
     if first["type"] == "missing":
         return f"{place} is missing"
+    if first["type"] == "extra_forbidden":
+        return f"{place} is unknown"
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
     if first["type"] == "value_error":  # of a class's own check, which says what was found
         return f"{place}: {message}" if place else message

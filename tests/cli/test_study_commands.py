@@ -210,6 +210,8 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     assert "train 18 networks" in planned
     assert "tagalong verdict own/plan.csv" in planned
     assert json.loads(tagalong("verdict", "own", "--json").out)["networks"]  # nothing is trained yet
+    Path("own/one.json").write_text('{"tasks": ["a"], "seed": 0}')
+    assert "own/one.json" in tagalong.error_of("verdict", "own/one.json")
     fill_in(lambda network, seed: 1.0 if network == "a+b+c" else 0.5 + 0.001 * seed)
     result = tagalong("verdict", "own/plan.csv").out
     assert "Use tag (budget 2)" in result

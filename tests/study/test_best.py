@@ -11,6 +11,7 @@ import torch
 from exported import load_exported
 from torch import Tensor, nn
 
+from tagalong.files import DocumentError
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, build_network, train
 from tagalong.study import Best, Study
@@ -102,6 +103,22 @@ def save_network(problem: Problem, folder: Path, width: float = 1.0) -> Best:
 
 def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
+        Best.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("shape", [3]), ("dtype", "float33"), ("mean", [0.0, "x"]), ("deviation", [1.0, 1.0, 1.0])]
+)
+def test_a_scaling_that_was_edited_is_named_when_it_is_read(tmp_path: Path, entry: str, value: Any) -> None:
+    inputs = np.random.default_rng(0).normal(size=(60, 2))
+    problem = Problem.from_arrays(inputs, inputs[:, :1], [Task("sum", "regression")], recipe=Recipe(epochs=1))
+    group = Group({"sum"}, {"sum"})
+    Best.build(problem, [group], [train(problem, Job(problem.names)).state or {}], 0).save(tmp_path)
+    file = tmp_path / "networks" / "networks.json"
+    document = json.loads(file.read_text())
+    document["table"][entry] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(DocumentError, match=r"networks\.json is damaged"):
         Best.load(tmp_path)
 
 

@@ -21,7 +21,7 @@ from watched_executor import WatchedExecutor
 from kill_at import records_without_times
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
-from tagalong.files import checksum
+from tagalong.files import DocumentError, checksum
 from tagalong.learn import engine
 from tagalong.study import Best, ExternalStudy, Results, StoreError, Study, executors, read_run
 
@@ -105,6 +105,26 @@ def test_a_document_that_cannot_be_read_is_named_in_one_sentence(
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert damage != "unknown version" or "99" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value"),
+    [
+        ("networks/networks.json", ("tasks", 0, "scale"), [1.0]),
+        ("external/settings.json", ("trained_elsewhere", "tasks", 0), {}),
+        ("external/settings.json", ("trained_elsewhere", "affinities"), {}),
+        ("external/settings.json", ("trained_elsewhere", "budgets"), [9]),
+    ],
+)
+def test_entries_that_do_not_fit_the_others_are_found_when_a_file_is_read(
+    intact: Path, external: Path, tmp_path: Path, file: str, place: Sequence[str | int], value: Any
+) -> None:
+    folder = copied(external if file.startswith("external") else intact, tmp_path)
+    path = folder / file.removeprefix("external/")
+    edit(path, place, value)
+    with pytest.raises(DocumentError, match=str(place[-1] if file.startswith("external") else "damaged")) as caught:
+        read_external(folder) if file.startswith("external") else Best.load(folder)
+    assert str(path) in str(caught.value)
 
 
 class Exploit:

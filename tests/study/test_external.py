@@ -12,7 +12,7 @@ from external_losses import TASKS, tell, tell_all
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, select_groups
-from tagalong.learn import Job
+from tagalong.learn import Job, Task
 from tagalong.study import Cost, ExternalStudy
 from tagalong.study.planning import Comparison, order_networks
 
@@ -71,6 +71,12 @@ def test_a_plan_whose_store_was_removed_is_planned_again(tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match=r"run\.sqlite"):
         ExternalStudy.load(tmp_path)
     assert ExternalStudy(TASKS, tmp_path).plan(PAIRED, budgets=[2]) == expected
+
+
+def test_a_task_whose_error_is_a_function_can_be_planned_in_a_folder(tmp_path: Path) -> None:
+    tasks = [Task(name, "regression", error=lambda outputs, targets: 0.0) for name in TASKS]
+    waiting = ExternalStudy(tasks, tmp_path).plan(methods=["stl"], seeds=1).networks
+    assert ExternalStudy.load(tmp_path).pending() == list(waiting)
 
 
 def test_a_folder_belongs_to_one_set_of_tasks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,15 @@ def test_a_json_file_has_the_arguments_of_tell(tmp_path: Path) -> None:
     (tmp_path / "told.json").write_text(json.dumps(entries))
     study.tell_file(tmp_path / "told.json")
     assert study.results().records == expected.results().records
-    entries[3]["seed"] = "x"
-    (tmp_path / "told.json").write_text(json.dumps(entries))
-    with pytest.raises(ValueError, match=r"\[3\]\.seed"):
-        study.tell_file(tmp_path / "told.json")
+    tasks, seed = entries[3]["tasks"], entries[3]["seed"]
+    for wrong, place in (
+        ({"seed": "x"}, r"\[3\]\.seed"),
+        ({"val": {}}, rf"{re.escape('+'.join(tasks))}.*{seed}.*`val`"),
+    ):
+        changed = [*entries[:3], entries[3] | wrong]
+        (tmp_path / "told.json").write_text(json.dumps(changed))
+        with pytest.raises(InvalidInput, match=place):
+            study.tell_file(tmp_path / "told.json")
 
 
 def test_a_table_needs_no_plan(tmp_path: Path) -> None:
@@ -138,6 +144,7 @@ HEADER = "network,seed,task,val_loss,test_loss\n"
         (HEADER + "a,0,a,nan,1\n", "results.csv"),
         (HEADER + "a,0,a,1,1\nb,0,b,1,1\n", "results"),
         (HEADER + "a+b,0,a,1,1\na+b,0,b,1,1\nb+a,1,a,1,1\n", "results.csv"),
+        (HEADER + "a+b,0,a,1,1\na+b,0,b,1,1\nb+a,0,a,2,2\nb+a,0,b,2,2\n", "results.csv, line 4"),
     ],
 )
 def test_invalid_tables_are_rejected(tmp_path: Path, text: str, place: str) -> None:

@@ -90,6 +90,16 @@ def test_a_study_that_is_continued_gives_identical_results(results: Results, tmp
     assert Results.load(tmp_path).verdict() == results.verdict()
 
 
+def test_a_continued_study_knows_everything_about_its_tasks(tmp_path: Path) -> None:
+    labels = {part: {name: np.arange(10.0) for name in "ab"} for part in ROWS}
+    tasks = [Task("a", "regression", weight=2.0, constant_loss=5.0), Task("b", "regression", error="mae")]
+    study = ExternalStudy(tasks, tmp_path, targets=labels)
+    study.plan(methods=["stl"], seeds=1)
+    study.tell(["a", "b"], 0, val=labels["val"], test=labels["test"])
+    again = ExternalStudy.load(tmp_path)
+    assert again.pending() == [(("a",), 0), (("b",), 0)]
+
+
 def test_a_process_that_is_killed_while_it_tells_leaves_the_network_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

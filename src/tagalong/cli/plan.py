@@ -156,7 +156,7 @@ def verdict(
 
     if has_plan(folder):
         study = ExternalStudy.load(folder)
-        if not is_run:
+        if file.is_file() and file.name != "results.json":
             study.tell_file(file)
         _show_next_round(study, json=json, quiet=quiet, results=study.results_so_far())
         return

@@ -23,6 +23,7 @@ from tagalong.learn import (
     Average,
     Network,
     Problem,
+    Scaling,
     average_answers,
     describe_network,
     feature_count,
@@ -344,7 +345,12 @@ def _read_networks(file: NetworksFile, tensors: Mapping[str, Tensor], problem: P
     for task in tasks:
         if task.name in averaged_tasks(best.groups) and task.averaging is None:
             raise ValueError(f"groups must serve the custom task {task.name!r} by one network, as it names no average")
-    average_answers(best._outputs(best.example), best._averages)
+    # The entries must also fit together.
+    if isinstance(best.table, Scaling):
+        best.table.inputs(best.example)
+    outputs = average_answers(best._outputs(best.example), best._averages)
+    for task in tasks:
+        task.prediction(outputs[task.name])
     return best
 
 

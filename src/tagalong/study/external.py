@@ -15,10 +15,10 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
-from tagalong.files import checksum
+from tagalong.files import checksum, report_damage
 from tagalong.learn import Job, Task, Trained, halve_rows, score_outputs
 from tagalong.score import Score
 
@@ -28,14 +28,13 @@ from .external_rounds import ExternalRunner, compare_trained, is_too_long, next_
 from .external_targets import DIVERGED_HINT, PARTS, by_name, labels_of, make_problem, read_array, read_outputs
 from .keys import Keys
 from .methods import Method
-from .planning import Affinities, Network, PlanRequest, TrainingPlan, check_plan
+from .planning import ESTIMATORS, Affinities, Network, PlanRequest, TrainingPlan, check_plan
 from .records import Cost
 from .results import Results
 from .run_folder import write_run_report
 from .store import Store
 from .study_request import Options, check_request, with_effort
 
-TASK_FIELDS = ("name", "kind", "classes", "error", "class_weights")  # that can be written to a file
 MAX_LOSS = 1e150  # so that sums of losses and their squares are finite
 Losses = Mapping[str, float | Sequence[float]]
 
@@ -43,7 +42,7 @@ Losses = Mapping[str, float | Sequence[float]]
 class Plan(BaseModel):
     """The plan of an external study; labels and affinities are in the store."""
 
-    tasks: list[dict[str, Any]]
+    tasks: list[Task]
     with_targets: bool
     logits: bool
     methods: list[str]
@@ -53,6 +52,13 @@ class Plan(BaseModel):
     runs: int | None
     screening: bool
     affinities: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_affinities(self) -> Plan:
+        for method in ESTIMATORS:
+            if method in self.methods and method not in self.affinities:
+                raise ValueError(f"affinities must have one for the method {method!r}")
+        return self
 
 
 class PlanFile(SettingsFile):
@@ -111,7 +117,7 @@ class ExternalStudy:
     @staticmethod
     def load(out: str | os.PathLike[str]) -> ExternalStudy:
         """Returns the study in a folder."""
-        study = ExternalStudy([task["name"] for task in _read_plan(Path(out)).tasks], out)
+        study = ExternalStudy([task.name for task in _read_plan(Path(out)).tasks], out)
         if study._request is None:
             hint = "plan the study again, and add the results again"
             raise InvalidInput(Path(out) / "run.sqlite", "must contain the results of the plan", "none", hint)
@@ -270,8 +276,7 @@ class ExternalStudy:
         Args:
             path: a table that was filled in, or a JSON file with a list of the arguments of `tell`.
         """
-        for network in read_results(Path(path), predictions=self._with_targets):
-            self.tell(**network)
+        tell_networks(self, read_results(Path(path), predictions=self._with_targets))
 
     def write_table(self) -> Path | None:
         """Writes a table of the networks to train now, for you to fill in, unless it is in the study's folder already.
@@ -332,8 +337,10 @@ class ExternalStudy:
     def _save_plan(self, out: Path, runner: ExternalRunner, request: PlanRequest) -> None:
         study = request.study
         keys = {name: f"affinity {checksum(one.mean.tobytes())}" for name, one in request.affinities.items()}
+        # Without targets, only the names matter, and a task may have a loss that JSON cannot represent.
+        tasks = self._problem.tasks if self._with_targets else [Task(name, "regression") for name in self.tasks]
         plan = Plan(
-            tasks=[{field: getattr(task, field) for field in TASK_FIELDS} for task in self._problem.tasks],
+            tasks=list(tasks),
             with_targets=self._with_targets,
             logits=self._logits,
             methods=[method.name for method in study.methods],
@@ -357,7 +364,7 @@ class ExternalStudy:
     def _continue(self, out: Path) -> None:
         """Reads the plan in the folder."""
         plan = _read_plan(out)
-        names = tuple(task["name"] for task in plan.tasks)
+        names = tuple(task.name for task in plan.tasks)
         if names != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(names)}", "use a new folder")
@@ -369,11 +376,12 @@ class ExternalStudy:
             targets = runner.store.computed("targets")
         if None in stored.values() or (plan.with_targets and targets is None):
             return  # the store was removed, so the study has to be planned again
-        if plan.with_targets and not self._with_targets:
-            self._problem = make_problem([Task(**task) for task in plan.tasks], targets)
-            self._with_targets, self._logits, self._keys = True, plan.logits, None
+        with report_damage(out / "settings.json", PlanFile.error, PlanFile.hint):
+            study = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
+            if plan.with_targets and not self._with_targets:
+                self._problem = make_problem(plan.tasks, targets)
+                self._with_targets, self._logits, self._keys = True, plan.logits, None
         affinities = {method: entry[0] for method, entry in stored.items() if entry is not None}
-        study = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
         self._request = PlanRequest(study, affinities, plan.options, plan.runs, plan.screening)
 
     @contextmanager
@@ -388,6 +396,16 @@ class ExternalStudy:
             runner = ExternalRunner(self._problem, store, {} if request is None else request.affinities)
             runner.keys = self._keys = self._keys or runner.keys
             yield runner
+
+
+def tell_networks(study: ExternalStudy, networks: Iterable[Mapping[str, Any]]) -> None:
+    """Adds the results of several networks, given by the arguments of `tell`. An error names the network."""
+    for network in networks:
+        try:
+            study.tell(**network)
+        except InvalidInput as error:  # noqa: PERF203 - each network has its own errors
+            name = f"{'+'.join(network['tasks'])} (seed {network['seed']}):"
+            raise_problems([InvalidInput(name, str(problem)) for problem in error.problems])
 
 
 def has_plan(out: Path) -> bool:

@@ -127,6 +127,8 @@ def _read_rows(path: Path, values: Sequence[str]) -> tuple[pd.DataFrame, pd.Data
         raise TableError(path, expected, f"no {', '.join(missing)}")
     problems: list[InvalidInput] = []
     numbers = parse_numbers(table, [column for column in NUMBER_COLUMNS if column in table], problems)
+    # The order of the tasks of a network means nothing.
+    table["network"] = ["+".join(sorted(name.split("+"))) for name in table["network"]]
     unnamed = ~table["seed"].str.isdigit() | (table["network"] == "") | (table["task"] == "")
     expected = "must have a network, a seed (a non-negative integer) and a task, and each combination only once"
     wrong_lines = table.index[unnamed | table.duplicated(list(KEY_COLUMNS))]

@@ -12,7 +12,7 @@ import numpy as np
 
 from tagalong.tabular import TableError
 
-from .external import ExternalStudy
+from .external import ExternalStudy, tell_networks
 from .external_files import read_results, read_targets
 from .methods import Decision, Optimal
 from .relative_losses import Subset
@@ -96,8 +96,7 @@ def compare_networks(
     if not seeds:
         expected = f"must include a network that trains all tasks ({', '.join(study.tasks)}) as a baseline"
         raise TableError(name, expected, "none")
-    for network in networks:
-        study.tell(**network)
+    tell_networks(study, networks)
     study.plan(methods=["mtl", "stl", BestInTable(dict.fromkeys(subsets))], budgets=budgets, seeds=sorted(seeds))
     results = study.results_so_far()
     assert results is not None
