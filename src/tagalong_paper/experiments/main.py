@@ -71,7 +71,7 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
         name,
         TITLE,
         [
-            _total_table(setup, lines, totals),
+            _total_table(setup, records, lines, totals),
             *tables,
             *_printed_tables(setup),
             *_pcgrad_tables(setup, totals),
@@ -95,7 +95,20 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
     )
 
 
-def _total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals: Mapping[Label, Floats]) -> ReportTable:
+def _mean_change(records: Sequence[Record], label: Label, part: str) -> float:
+    """Returns the relative change in loss from one network of the same seed, averaged over seeds and tasks."""
+    together = {record.seed: getattr(record, part) for record in records if record.label == ("mtl", None)}
+    changes = []
+    for record in records:
+        if record.label == label:
+            base = together[record.seed]
+            changes += [score.loss / base[task].loss - 1 for task, score in getattr(record, part).items()]
+    return float(np.mean(changes))
+
+
+def _total_table(
+    setup: ExperimentSetup, records: Sequence[Record], lines: Sequence[MethodSummary], totals: Mapping[Label, Floats]
+) -> ReportTable:
     labels = [(line.method, line.budget) for line in lines]
     has_all_tasks = len(setup.chosen.names) == PAPER_TASKS.get(setup.printed_dataset or "")
     printed = printed_groupings(setup) if has_all_tasks else {}
@@ -110,8 +123,8 @@ def _total_table(setup: ExperimentSetup, lines: Sequence[MethodSummary], totals:
             "method": [method for method, _ in labels],
             "groups": ["-" if budget is None else budget for _, budget in labels],
             "total": [setup.summarize(totals[label]) for label in labels],
-            "test skill, %": numbers("skill", 100, 2),
-            "validation skill, %": numbers("validation", 100, 2),
+            "test loss, %": [Value(100 * _mean_change(records, label, "test"), digits=2) for label in labels],
+            "validation loss, %": [Value(100 * _mean_change(records, label, "val"), digits=2) for label in labels],
             "deciding": numbers("deciding_cost"),
             "training": numbers("training_cost"),
             "parameters": numbers("relative_parameters"),
