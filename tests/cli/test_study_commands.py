@@ -52,6 +52,20 @@ def run(tagalong: Terminal, *more: str) -> tuple[str, str]:
     return result.out, result.err
 
 
+def test_tasks_are_weighted_and_another_method_is_the_reference(tagalong: Terminal, table: Path) -> None:
+    run(tagalong, "--methods", "mtl,stl", "--weights", "age=9,ill=2", "--reference", "stl")
+    document = json.loads(Path("out/results.json").read_text(encoding="utf-8"))
+    assert document["scale"]["weights"] == {"age": 9.0, "weight": 1.0, "ill": 2.0, "kind": 1.0}
+    verdict = document["verdict"]
+    assert verdict["reference"] == ["stl", None]
+    skills = {answer["task"]: answer["before"]["estimate"] for answer in verdict["per_task"]}
+    mean = (9 * skills["age"] + skills["weight"] + 2 * skills["ill"] + skills["kind"]) / 13
+    assert verdict["reference_skill"] == pytest.approx(mean)
+    roles = ("run", "table.csv", *ROLES, "--out", "other")
+    assert "--weights" in tagalong.error_of(*roles, "--weights", "nobody=2")
+    assert "--reference" in tagalong.error_of(*roles, "--methods", "mtl", "--reference", "stl")
+
+
 def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Terminal, table: Path) -> None:
     out, err = run(tagalong, "--methods", "mtl,stl,tag")
     for words in ("table: 4 tasks", "regression", "binary", "models", "Use ", "tagalong predict out"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import typer
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, first_few
 
 from .messages import name_arguments
 from .terminal import spinner
@@ -338,6 +338,15 @@ def _reject_options(options: dict[str, Any], purpose: str, source: str) -> None:
     if options:
         names = ", ".join(f"`{name}`" for name in options)
         raise InvalidInput(names, f"can only be used with {purpose}", repr(source))
+
+
+def with_weights(problem: Problem, texts: Sequence[str]) -> Problem:
+    """Returns the problem with these weights of tasks, e.g. "age=2,ill=1"."""
+    weights = parse_weights(texts) or {}
+    if unknown := [name for name in weights if name not in problem.names]:
+        raise InvalidInput("weights", f"must name tasks: {first_few(problem.names)}", first_few(unknown))
+    tasks = [replace(task, weight=weights.get(task.name, task.weight)) for task in problem.tasks]
+    return replace(problem, tasks=tuple(tasks)) if weights else problem
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:

@@ -244,6 +244,10 @@ ReferenceOption = Annotated[
         text="Compare everything with this method; boosting for tables and mtl otherwise, by default.",
     ),
 ]
+TaskWeightsOption = Annotated[
+    list[str] | None,
+    make_option(COMPARISON, "--weights", metavar="A=2,B=1", text="Task weights, in losses and mean skill; usually 1."),
+]
 AllOption = Annotated[bool, make_option(COMPARISON, "--all", text="Show every method and task, not only the answer.")]
 PriceOption = Annotated[
     float | None,

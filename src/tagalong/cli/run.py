@@ -71,6 +71,7 @@ def run(
     confirm: options.ConfirmOption = 0,
     same_teachers: options.SameTeachersOption = False,
     reference: options.ReferenceOption = None,
+    weights: options.TaskWeightsOption = None,
     all_: options.AllOption = False,
     recipe: options.RecipeOption = None,
     executor: options.ExecutorOption = None,
@@ -114,6 +115,7 @@ def run(
             problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
+        problem = arguments.with_weights(problem, weights or [])
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,

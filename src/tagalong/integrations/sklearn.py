@@ -125,8 +125,8 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         methods: grouping methods to compare. "mtl" (one network for all tasks) is always included.
         budgets: maximum number of networks, or a list of such limits. Defaults to 2, 3 and 4, up to the number of
             tasks.
-        seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With fewer than 3 seeds, the
-            verdict is provisional.
+        seeds: number of seeds, or a list of seeds. Every network is trained once per seed. With one seed, the
+            interval of the gain is unknown.
         choose: which networks to use for predictions. "verdict" uses the recommended networks. A method name, such as
             "tag", selects the networks of that method.
         hidden_sizes: sizes of the hidden layers, which are shared by all tasks of a network.

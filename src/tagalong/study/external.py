@@ -146,7 +146,7 @@ class ExternalStudy:
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of seeds.
             runs: the most networks to train in all. If these are too few for all methods, budgets and seeds, half of
-                them look for the best candidate, with one seed, and the others judge it with fresh seeds.
+                them look for the best way, with one seed, and the others judge it with fresh seeds.
             options: options for each method (see `Study.run`).
             effort: the search effort of `auto` and `best-of`: a number of training runs, "quick" (20), "normal" (60,
                 the default) or "thorough" (200). With `runs`, half of the runs.
@@ -326,7 +326,7 @@ class ExternalStudy:
         return results
 
     def settling(self) -> list[Network]:
-        """Returns the networks that would make a provisional verdict final: the candidate's, with fresh seeds."""
+        """Returns the networks with fresh seeds that would judge what is recommended once more."""
         if self._request is None:
             return []
         with self._open(self._request) as runner:

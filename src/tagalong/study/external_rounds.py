@@ -150,7 +150,7 @@ def compare_trained(runner: ExternalRunner, request: PlanRequest, out: Path | No
     count = 0
     while _missing_to_confirm(runner, request, decisions, records, count + 1) == []:
         count += 1
-    # Fewer fresh seeds would say less than the seeds that chose the candidate.
+    # Fewer fresh seeds would say less than the seeds that chose.
     fresh = _fresh_seeds(runner, request, seeds, count if count >= len(seeds) else 0)
     left_out = [
         label_text((method.name, budget))
@@ -233,7 +233,7 @@ def _complete_decisions(
 
 
 def _fresh_seeds(runner: ExternalRunner, request: PlanRequest, used: Collection[int], count: int) -> tuple[int, ...]:
-    """Returns the next seeds that did not choose the candidate."""
+    """Returns the next seeds that chose nothing."""
     planned = [seed for seed in _usable_seeds(runner, request, screening=False) if seed not in used]
     first = max(request.study.seeds) + 1
     return tuple([*planned, *range(first, first + count)][:count])
@@ -257,7 +257,7 @@ def _missing_to_confirm(
 def _judging_networks(
     runner: ExternalRunner, request: PlanRequest, decisions: Decisions, seeds: Sequence[int]
 ) -> list[Job]:
-    """Returns the networks of as many fresh seeds as the limit allows, which judge the candidate."""
+    """Returns the networks of as many fresh seeds as the limit allows, which judge what is recommended."""
     trained = runner.trained()
     decisions = _complete_decisions(runner, request, seeds, trained)
     records = train_choices(runner, decisions, seeds) if "mtl" in decisions else []

@@ -17,7 +17,7 @@ from .study_request import Options, StudyRequest, check_options, check_request, 
 
 # The methods that use measured affinities, with the estimators that are meant for them.
 ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": ("cosine", "cosine_kernels", "centered_cosine")}
-SCREENING_SHARE = 0.5  # of a limited number of runs, to find the best candidate; the others judge it
+SCREENING_SHARE = 0.5  # of a limited number of runs, to find the best way; the others judge it
 Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
 Network = tuple[tuple[str, ...], int]  # the tasks and the seed of a network
 
@@ -51,7 +51,7 @@ class PlanRequest:
         affinities: the measured affinities by the method that uses them ("tag", "cs" or "auto").
         options: the options of each method.
         runs: the most networks to train, or None if there is no limit.
-        screening: whether the runs are too few for all seeds, so that one seed chooses the candidate.
+        screening: whether the runs are too few for all seeds, so that one seed chooses.
     """
 
     study: StudyRequest
