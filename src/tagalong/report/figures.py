@@ -524,7 +524,9 @@ def task_skills(verdict: Verdict, *, tasks: Sequence[str] | None = None, title: 
     shown = [by_task[task] for task in tasks or by_task]
     before, after = [answer.before for answer in shown], [answer.after for answer in shown]
     traces = []
-    sides = ((verdict.reference, before, "#ffffff"), (verdict.recommended, after, BETTER))
+    sides = [(verdict.reference, before, "#ffffff"), (verdict.recommended, after, BETTER)]
+    if verdict.recommended == verdict.reference:
+        sides = sides[1:]
     for number, (label, intervals, fill) in enumerate(sides):
         trace = Scatter(
             name=plotly_text(label_text(label)),

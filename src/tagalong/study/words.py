@@ -115,7 +115,7 @@ def answer_sentences(verdict: Verdict) -> list[str]:
     """Returns the answer in at most three sentences: what to use, how good it is, and how sure that is."""
     reference, what = label_text(verdict.reference), label_text(verdict.recommended)
     if verdict.recommended == verdict.reference:
-        return [f"Use {what}.", f"{_explains(verdict)}.", "Nothing else was enough better on validation rows."]
+        return [f"Use {what}.", f"{_explains(verdict)}.", "On validation rows, nothing else is enough better."]
     limits = interval_text(verdict.gain)
     sure = f"95 % interval {limits}" if limits else "without a known interval"
     sentence = f"{_explains(verdict)} instead of {percent(verdict.reference_skill)} with {reference}: "
