@@ -95,7 +95,7 @@ def decide(
         best_by_size[size] = max((one for one in competing if size in one.sizes), key=_Validated.rank)
     best = max(best_by_size.values(), key=_Validated.rank)
     tolerable = [
-        one for one in competing if best.skill - one.skill <= one.tolerance(best, clusters.get("val")) or one is best
+        one for one in best_by_size.values() if best.skill - one.skill <= one.tolerance(best, clusters.get("val"))
     ]
     recommended = min(tolerable, key=lambda one: (one.way.cost.order, one.way.models, -one.skill))
 
