@@ -41,8 +41,9 @@ def test_more_budgets_methods_and_seeds_train_exactly_the_new_networks(tmp_path)
             executor = WatchedExecutor()
             study = Study(small_problem(), tmp_path / keep, executor=executor, keep=keep)
             results = study.run(methods, budgets, seeds, effort=8)
-            # A network whose affinity is measured later is trained once more, with the meter.
-            trained += [job for chunk in executor.chunks if chunk.meter is None for job in chunk.jobs]
+            for chunk in executor.chunks:
+                # A network whose affinity is measured later is trained once more, with the meter.
+                trained += [job for job in chunk.jobs if chunk.meter is None or job not in trained]
             with Store(tmp_path / keep / "run.sqlite") as store:
                 assert len(store) == len(set(trained))
         return trained, [replace(record, latency=None, training=Cost(), deciding=Cost()) for record in results.records]
@@ -53,6 +54,15 @@ def test_more_budgets_methods_and_seeds_train_exactly_the_new_networks(tmp_path)
     assert len(trained_again) <= 1.3 * len(set(trained)), "only teachers and recommended networks"
     assert set(trained_again) == set(trained)
     assert same_records == records
+
+
+def test_affinities_are_measured_while_the_networks_for_all_tasks_are_trained(tmp_path):
+    executor = WatchedExecutor()
+    Study(small_problem(), tmp_path, executor=executor).run(["mtl", "stl", "tag"], [2], 2)
+    trained = [job for chunk in executor.chunks for job in chunk.jobs]
+    assert len(trained) == len(set(trained))
+    with Store(tmp_path / "run.sqlite") as store:
+        assert store.spent().networks == len(store) == len(trained)
 
 
 def test_what_is_kept_is_checked(tmp_path):

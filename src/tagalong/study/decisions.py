@@ -44,7 +44,7 @@ def compare(
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
-    for method in request.methods:
+    for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
         method.begin(runner, request.seeds)
     # The networks for all tasks come first, since every cost is relative to theirs.
     seeds = runner.converged_seeds(request.seeds)

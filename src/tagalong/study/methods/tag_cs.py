@@ -68,6 +68,11 @@ class AffinityMethod(Method):
             return [InvalidInput(f"`options`: {self.name!r}:", str(error))]
         return []
 
+    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
+        # Measures in the training of the networks for all tasks, which every study needs.
+        if len(runner.tasks) > 1:
+            runner.prepare((), seeds, self.meter)
+
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(runner.tasks) == 1:  # there are no affinities to measure
             choice = Choice((Group(runner.tasks, runner.tasks),))
