@@ -34,8 +34,8 @@ def compare(x: NDArray[np.float64], y: dict[str, NDArray[np.float64]], folder: P
     results: Results = Study(problem, folder).run(methods=["mtl", "tag"], budgets=[2], seeds=2)
     verdict: Verdict = results.verdict()
     worth_it: bool = verdict.worth_it
-    changes: list[float | None] = [row.change for row in results.table()]
-    print(verdict, worth_it, changes)
+    skills: list[float | None] = [row.skill for row in results.table()]
+    print(verdict, worth_it, skills)
     return results.best()
 
 

@@ -56,8 +56,8 @@ def row_stderr(influences: NDArray[Any], clusters: NDArray[Any] | None = None) -
         clusters: one cluster label per row. Rows in the same cluster (a patient, a scene) count as one.
 
     Example:
-        >>> row_stderr(np.array([1.0, 2.0, 3.0, 4.0])) == np.std([1, 2, 3, 4], ddof=1) / 2
-        True
+        >>> round(row_stderr(np.array([1.0, 2.0, 3.0, 4.0])), 3)  # the deviation of 1.291, divided by two
+        0.645
     """
     deviations = (influences - influences.mean()) / len(influences)
     if clusters is not None:
@@ -112,7 +112,7 @@ def worse_tasks(differences: Mapping[str, tuple[float, float]], confidence: floa
         confidence: the probability of naming no task if there is no difference.
 
     Example:
-        >>> worse_tasks({"age": (-3.0, 1.0), "ill": (-2.0, 1.0), "fit": (1.0, 1.0)})
+        >>> worse_tasks({"age": (-3.0, 1.0), "ill": (-1.5, 1.0), "fit": (1.0, 1.0)})
         ('age',)
     """
     p_values = {
