@@ -114,6 +114,9 @@ def multiple(value: float | None) -> str:
 def answer_sentences(verdict: Verdict) -> list[str]:
     """Returns the answer in at most three sentences: what to use, how good it is, and how sure that is."""
     reference, what = label_text(verdict.reference), label_text(verdict.recommended)
+    if family_of(verdict.recommended, verdict.groups) == "blend":
+        members = [group.network or "network" for group in verdict.groups]
+        what = f"{what}, the average of {', '.join(members)}"
     if verdict.recommended == verdict.reference:
         return [f"Use {what}.", f"{_explains(verdict)}.", "On validation rows, nothing else is enough better."]
     limits = interval_text(verdict.gain)
