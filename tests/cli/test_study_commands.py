@@ -166,7 +166,6 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         (f"{TABLE} --encoder mlp --effort 1000000000000000000", "--effort"),
         (f"{TABLE} --passes 1 --methods tag", "--passes"),
         (f"{TABLE} --unlabelled none.csv", "none.csv"),
-        (f"{TABLE} --price-per-hour -1", "--price-per-hour"),
         (f"{TABLE} --tasks age,wild", "'wild'"),
         (f"{TABLE} --encoder tabn", "--encoder"),
         (f"{TABLE} --features-file short.npy", "--features-file"),

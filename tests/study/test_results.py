@@ -34,13 +34,12 @@ def test_a_row_of_the_table_is_the_mean_over_seeds() -> None:
 
 
 def test_costs_are_in_units_of_all_together() -> None:
-    tag = {line.method: line for line in results(some_records(), settings={"price_per_hour": 36.0}).table()}["tag"]
+    tag = {line.method: line for line in results(some_records()).table()}["tag"]
     assert (tag.training, tag.deciding) == (Cost(2, 200, 4.0), Cost(1, 150, 7.0))
     assert (tag.training_cost, tag.deciding_cost, tag.relative_parameters) == (2.0, 1.5, 2.0)
-    assert tag.money == pytest.approx(36.0 * 11 / 3600)
     uncounted = [replace(record, training=replace(record.training, steps=0)) for record in some_records()]
     tag = {line.method: line for line in results(uncounted).table()}["tag"]
-    assert (tag.training_cost, tag.deciding_cost, tag.money) == (2.0, 3.5, None), "by time"
+    assert (tag.training_cost, tag.deciding_cost) == (2.0, 3.5), "by time"
 
 
 def test_of_mean_losses_the_plan_with_the_best_ones_is_recommended() -> None:
@@ -79,7 +78,7 @@ def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
     lost = [
         replace(one, test={**one.test, "a": Score(one.test["a"].loss, math.nan, np.zeros(3))}) for one in some_records()
     ]
-    before = Results(lost, problem=info, settings={"seeds": [0, 1, 2], "price_per_hour": 36.0})
+    before = Results(lost, problem=info, settings={"seeds": [0, 1, 2]})
     file = before.save(tmp_path / "run")
     document = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert document["records"][0]["test"] == {"a": {"loss": 1.0, "error": None}, "b": {"loss": 2.0, "error": 0.5}}

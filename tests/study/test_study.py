@@ -73,7 +73,7 @@ def test_what_is_kept_is_checked(tmp_path):
 def test_a_run_writes_its_files(tmp_path):
     tag = {"every": 3, "estimator": "gradient", "update": "optimizer", "held_out": True}
     methods, options = ["mtl", "tag", "cs", "tag+uw"], {"tag": tag}
-    Study(small_problem(), tmp_path).run(methods, [2], 2, price_per_hour=3, options=options)
+    Study(small_problem(), tmp_path).run(methods, [2], 2, options=options)
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings["problem"]["fingerprint"] == small_problem().fingerprint
     assert (settings["seeds"], settings["methods"]) == ([0, 1], methods)
@@ -118,7 +118,6 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"options": {"hoa": {}}}, "`options`"),
     ({"options": {"tag": {"every": 0}}}, "`every`"),
     ({"confirm": -1}, "`confirm`"),
-    ({"price_per_hour": -1}, "`price_per_hour`"),
     ({"effort": 9}, "`effort` applies only to 'auto' and 'best-of'"),
     ({"methods": ["auto"], "effort": 10**18}, "`effort`"),
     ({"methods": ["auto"], "effort": "soon"}, "`effort`"),

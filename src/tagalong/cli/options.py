@@ -10,7 +10,7 @@ import typer
 
 from tagalong.registry import find_plugins
 
-from .arguments import ENCODERS, integer_option, number_option
+from .arguments import ENCODERS, integer_option
 
 Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARISON, TRAINING, OUTPUT = "Table", "Problem", "Comparison", "Training", "Output"
@@ -249,16 +249,6 @@ TaskWeightsOption = Annotated[
     make_option(COMPARISON, "--weights", metavar="A=2,B=1", text="Task weights, in losses and mean skill; usually 1."),
 ]
 AllOption = Annotated[bool, make_option(COMPARISON, "--all", text="Show every method and task, not only the answer.")]
-PriceOption = Annotated[
-    float | None,
-    make_option(
-        COMPARISON,
-        "--price-per-hour",
-        metavar="NUMBER",
-        parser=number_option,
-        text="Price per hour of compute; adds a cost column.",
-    ),
-]
 RecipeOption = Annotated[
     list[str] | None,
     make_option(

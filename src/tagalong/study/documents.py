@@ -59,7 +59,6 @@ class ResultsFile(Document):
     """`results.json`: all records and the verdict. The table in the file is not read."""
 
     class Settings(BaseModel, extra="allow"):
-        price_per_hour: float | None = None
         confirming_seeds: list[Count] = []
 
     kind = "tagalong-results"

@@ -35,7 +35,7 @@ class Results:
     Args:
         records: one record per method, budget and seed.
         problem: the problem that was studied.
-        settings: the settings of the study. `price_per_hour` and `confirming_seeds` affect the table and the verdict.
+        settings: the settings of the study. `confirming_seeds` affects the verdict.
         out: the folder of the run, which contains the recommended networks.
         scale: what turns losses into skills. If None, skills are relative to the mean losses of `mtl`.
         verdict: the verdict. If None, it is made from the mean losses of the records.
@@ -81,7 +81,7 @@ class Results:
             >>> [(row.method, row.budget, row.total, row.error["ill"]) for row in results.table()]
             [('mtl', None, 0.75, 0.2)]
         """
-        return summarize(self.records, self.scale, self.settings.get("price_per_hour"))
+        return summarize(self.records, self.scale)
 
     def to_frame(self) -> Any:
         """Returns a pandas DataFrame with one row per method, budget, seed and task.

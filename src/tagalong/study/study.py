@@ -95,7 +95,6 @@ class Study:
         seeds: int | Sequence[int] = 3,
         *,
         options: Options | None = None,
-        price_per_hour: float | None = None,
         confirm: int = 0,
         effort: Any = None,
         passes: int | None = None,
@@ -112,7 +111,6 @@ class Study:
                 methods that average answers, such as "ensemble" and "best-of", use more networks than there are tasks.
             seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
             confirm: the number of fresh seeds used to retrain the recommended networks and the reference. These seeds
                 judge the recipe, since their results did not influence the choice (see `Verdict`).
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
@@ -134,7 +132,7 @@ class Study:
                 networks, the results or the report cannot be written; see `unwritten`.
         """
         options = with_effort(options, effort, methods, passes)
-        request = self._check(methods, budgets, seeds, options, price_per_hour, confirm, fresh_teachers, reference)
+        request = self._check(methods, budgets, seeds, options, confirm, fresh_teachers, reference)
         with open_runner(
             self.problem,
             self.out,

@@ -12,7 +12,6 @@ from tagalong.errors import (
     collect,
     first_few,
     is_integer,
-    is_number,
     is_positive_integer,
     raise_problems,
 )
@@ -35,7 +34,6 @@ class StudyRequest:
         methods: the methods to compare. If the baseline `mtl` is missing, it is added before the other methods.
         budgets: the limits on the number of networks.
         seeds: the seeds of the networks.
-        price_per_hour: the price of an hour of compute. If given, a cost column is added to the table.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
         notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
         fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
@@ -45,7 +43,6 @@ class StudyRequest:
     methods: tuple[Method, ...]
     budgets: tuple[int, ...]
     seeds: tuple[int, ...]
-    price_per_hour: float | None = None
     confirming: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     fresh_teachers: bool = True
@@ -58,7 +55,6 @@ class StudyRequest:
             "budgets": list(self.budgets),
             "seeds": list(self.seeds),
             "options": {name: dict(given) for name, given in (options or {}).items()},
-            "price_per_hour": self.price_per_hour,
             "confirming_seeds": list(self.confirming),
             "fresh_teachers": self.fresh_teachers,
             "reference": list(self.reference),
@@ -72,7 +68,6 @@ def check_request(
     budgets: Sequence[int] | None = None,
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
-    price_per_hour: float | None = None,
     confirm: int = 0,
     fresh_teachers: bool = True,
     reference: str | None = None,
@@ -88,7 +83,6 @@ def check_request(
         budgets: see `Study.run`.
         seeds: see `Study.run`.
         options: see `Study.run`.
-        price_per_hour: see `Study.run`.
         confirm: see `Study.run`.
         fresh_teachers: see `Study.run`.
         reference: see `Study.run`.
@@ -116,8 +110,6 @@ def check_request(
         collected += method.problems(tasks, problem)
     read_budgets = _read_budgets(wanted, n, made, collected)
     read_seeds = _read_seeds(seeds, collected)
-    if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
-        collected.append(InvalidInput("price_per_hour", "must be a non-negative number", repr(price_per_hour)))
     if not is_integer(confirm, minimum=0):
         collected.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
     label = _read_reference(reference, made, read_budgets, problem, collected)
@@ -130,9 +122,7 @@ def check_request(
     limited = [method.name for method in made if method.budgeted and not method.averages]
     if limited and max(read_budgets) > n:
         notes.append(f"No results for budgets above {n}, since one network serves each task: {first_few(limited)}.")
-    return StudyRequest(
-        tuple(made), read_budgets, read_seeds, price_per_hour, fresh, tuple(notes), fresh_teachers, label
-    )
+    return StudyRequest(tuple(made), read_budgets, read_seeds, fresh, tuple(notes), fresh_teachers, label)
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:

@@ -36,7 +36,6 @@ class MethodSummary:
         parameters: the total number of parameters in all networks.
         relative_parameters: `parameters` divided by the number of parameters in `mtl`.
         latency: the duration in seconds of a forward pass through all networks, or None if not measured.
-        money: the total price of deciding and training, or None if there is no price per hour.
         diverged: the number of seeds for which a network diverged.
     """
 
@@ -56,7 +55,6 @@ class MethodSummary:
     parameters: float
     relative_parameters: float | None
     latency: float | None
-    money: float | None
     diverged: int = 0
 
     @property
@@ -65,9 +63,7 @@ class MethodSummary:
         return self.method, self.budget
 
 
-def summarize(
-    records: Sequence[Record], scale: SkillScale | None = None, price_per_hour: float | None = None
-) -> list[MethodSummary]:
+def summarize(records: Sequence[Record], scale: SkillScale | None = None) -> list[MethodSummary]:
     """Summarizes each method and budget.
 
     Methods are in order of first appearance, with smaller budgets first.
@@ -99,7 +95,6 @@ def summarize(
             parameters=parameters,
             relative_parameters=parameters / plain_parameters if parameters and plain_parameters > 0 else None,
             latency=mean(latencies) if latencies else None,
-            money=None if price_per_hour is None else price_per_hour * (deciding.seconds + training.seconds) / 3600,
             diverged=sum(record.diverged for record in same),
         )
         summaries.append(summary)
