@@ -145,10 +145,10 @@ class ExperimentSetup:
             runner: the runner that trains the networks.
             **settings: meter settings to change, such as `every` or `held_out`.
         """
-        # Train without a meter first. Otherwise, the store would record the time of the metered training.
-        runner.networks([runner.job(runner.tasks, seed) for seed in self.seeds], "all tasks together")
         every = 1 if self.size == "small" else 10
         measured = runner.affinities(self.seeds, {**EQUATION_1, "every": every, **settings})
+        # Trains nothing, but raises an error if a network diverged.
+        runner.networks([runner.job(runner.tasks, seed) for seed in self.seeds], "all tasks together")
         return {seed: affinity for seed, (affinity, _) in measured.items()}
 
 

@@ -14,7 +14,7 @@ from watched_executor import WatchedExecutor
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
-from tagalong.study import Cost, ExternalStudy, Results, Store, Study
+from tagalong.study import Cost, ExternalStudy, Results, Store, Study, compare_methods, open_runner
 
 
 def test_the_order_of_methods_changes_nothing_but_the_order_of_results(tmp_path):
@@ -56,9 +56,14 @@ def test_more_budgets_methods_and_seeds_train_exactly_the_new_networks(tmp_path)
     assert same_records == records
 
 
-def test_affinities_are_measured_while_the_networks_for_all_tasks_are_trained(tmp_path):
+@pytest.mark.parametrize("writes_results", [True, False])
+def test_affinities_are_measured_while_the_networks_for_all_tasks_are_trained(tmp_path, writes_results):
     executor = WatchedExecutor()
-    Study(small_problem(), tmp_path, executor=executor).run(["mtl", "stl", "tag"], [2], 2)
+    if writes_results:
+        Study(small_problem(), tmp_path, executor=executor).run(["mtl", "stl", "tag"], [2], 2)
+    else:
+        with open_runner(small_problem(), tmp_path, executor=executor) as runner:
+            compare_methods(runner, ["mtl", "stl", "tag"], [2], 2)
     trained = [job for chunk in executor.chunks for job in chunk.jobs]
     assert len(trained) == len(set(trained))
     with Store(tmp_path / "run.sqlite") as store:

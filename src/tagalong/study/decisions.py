@@ -44,8 +44,7 @@ def compare(
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
-    for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
-        method.begin(runner, request.seeds)
+    begin_all(runner, request)
     # The networks for all tasks come first, since every cost is relative to theirs.
     seeds = runner.converged_seeds(request.seeds)
     lost = [seed for seed in request.seeds if seed not in seeds]
@@ -136,9 +135,16 @@ def compare_methods(
     request = check_request(
         runner.tasks, methods, budgets, seeds, options, problem=runner.problem if runner.trains else None
     )
+    begin_all(runner, request)
     # The networks for all tasks come first, since every cost is relative to theirs.
     runner.networks([runner.job(runner.tasks, seed) for seed in request.seeds], "all tasks together")
     return train_choices(runner, decide_all(runner, request), request.seeds)
+
+
+def begin_all(runner: Runner, request: StudyRequest) -> None:
+    """Lets methods measure while the networks for all tasks are trained, so that none of these is trained twice."""
+    for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
+        method.begin(runner, request.seeds)
 
 
 def decide_all(runner: Runner, request: StudyRequest) -> Decisions:

@@ -105,8 +105,8 @@ def run(setup: ExperimentSetup) -> Report:
     """
     seeds, budgets = setup.seeds, setup.budgets
     with setup.open_runner() as runner:
+        measured = setup.measure(runner, every=1)  # first, since it also trains the networks for all tasks
         runner.networks(all_subset_jobs(runner, seeds), "all subsets", diverged=True)
-        measured = setup.measure(runner, every=1)
         random = compare_methods(runner, ["random"], budgets, seeds, {"random": {"exact": True}})
         random_totals = totals_by_method(setup.chosen, random)
         baseline = np.sum([random_totals["random", k] for k in budgets], axis=0)
