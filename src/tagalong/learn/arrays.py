@@ -1,8 +1,9 @@
-"""Creates problems from arrays, and the fields that problems from arrays and tables share."""
+"""Creates problems from arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -14,25 +15,21 @@ from tagalong.errors import (
     InvalidInput,
     as_names,
     collect,
-    pluralize,
     raise_problems,
     task_name_problems,
 )
 
 from .column_types import group_labels
 from .network import Encoder, EncoderName
-from .preparation import Preparation, Scaling, read_inputs
+from .preparation import Scaling, read_inputs
 from .recipe import Recipe
-from .rows import Split
-from .splitting import RowNumbers, RowSplit, are_fractions, check_fractions, choose_split
-from .table_networks import default_network, default_recipe
-from .table_warnings import log_warnings, table_warnings
-from .tabm import TabM, TabMHeads, task_problems
-from .targets import Target, encoded_labels, read_target, task_names
+from .source import Source
+from .splitting import are_fractions, check_fractions, choose_split
+from .table_warnings import table_warnings
+from .targets import read_target, task_names
 from .task import Task
 
 ENCODER_NAMES = get_args(EncoderName)
-WARNING = "warning: "  # the beginning of notes that are warnings
 
 
 def fields_from_arrays(
@@ -85,21 +82,23 @@ def fields_from_arrays(
     raise_problems(problems)
 
     row_split = choose_split(task_targets, len(raw), split, row_groups, seed)
-    table = fitted_scaling(inputs, raw, task_targets, row_split.train)
     warnings = []
     if raw.dim() == 2:
         features = list(map(str, getattr(inputs, "columns", range(raw.shape[1]))))
         warnings = table_warnings(features, raw, task_targets, row_split, row_groups)
-    return make_fields(
-        *(name, task_targets, table, raw, row_split),
+    source = Source(
+        tuple(task_targets),
+        raw,
+        scaling_of(inputs, raw),
         groups=row_groups,
         row_weights=weights,
         encoder=encoder,
         recipe=recipe,
-        notes=notes,
-        warnings=warnings,
         unlabelled=unlabelled,
+        seed=seed,
+        fixed_split=not are_fractions(split),
     )
+    return source.named_fields(name, source.fields(row_split), notes, warnings)
 
 
 def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
@@ -151,115 +150,12 @@ def check_encoder(raw: Tensor, encoder: Encoder | EncoderName | None) -> None:
         raise InvalidInput("encoder", expected, repr(encoder))
 
 
-def fitted_scaling(original: Any, raw: Tensor, targets: Sequence[Target], train: RowNumbers) -> Scaling:
-    """Returns the preparation of arrays, which standardizes flat inputs using the training rows.
+def scaling_of(original: Any, raw: Tensor) -> partial[Scaling]:
+    """Returns the function that fits the preparation of arrays, which standardizes flat inputs.
 
     The inputs of networks are float32, except for float64 tensors and unconverted integers.
     """
     dtype = raw.dtype
     if raw.is_floating_point() and not (isinstance(original, Tensor) and original.dtype == torch.float64):
         dtype = torch.float32
-    standardize = raw.dim() == 2 and raw.is_floating_point()
-    return Scaling.fitted(raw, train, standardize, encoded_labels(targets), dtype)
-
-
-def make_fields(
-    name: str,
-    targets: Sequence[Target],
-    table: Preparation,
-    raw: Tensor,
-    row_split: RowSplit,
-    *,
-    groups: NDArray[Any] | None = None,
-    encoder: Encoder | EncoderName | None = None,
-    recipe: Recipe | None = None,
-    notes: Sequence[str] = (),
-    warnings: Sequence[str] = (),
-    unlabelled: Any = None,
-    row_weights: NDArray[np.float64] | None = None,
-    clip: bool = False,
-) -> dict[str, Any]:
-    """Returns the fields of a problem.
-
-    Args:
-        name: the name of the problem.
-        targets: the labels of each task.
-        table: the preparation, fitted to the training rows.
-        raw: the raw view of all rows.
-        row_split: the row numbers of the training, validation and test rows.
-        groups: the group label of each row.
-        encoder: the encoder or its name. If None, "mlp" is used; see `default_network`.
-        recipe: the training recipe. If None, the default recipe of the encoder is used.
-        notes: notes on the data.
-        warnings: warnings about the data, which are logged and added to the notes.
-        unlabelled: more rows without labels, in the form that the preparation reads, or None.
-        row_weights: the weight of each row, or None if all rows count the same.
-        clip: whether answers of regression tasks are clipped; see `Problem.scales`.
-    """
-    log_warnings(name, warnings)
-    tasks = [target.task for target in targets]
-    inputs = table.prepare(raw)
-    dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
-    clusters = None if groups is None else torch.as_tensor(np.unique(groups, return_inverse=True)[1])
-    scales, labels = {}, {}
-    for target in targets:
-        values = target.values
-        if target.task.kind == "regression":
-            scale = scales[target.task.name] = target.scale(row_split.train, clip)
-            values = (values - scale[0]) / scale[1]
-        labels[target.task.name] = values
-
-    def make_split(rows: RowNumbers) -> Split:
-        index = torch.as_tensor(rows)
-        return Split(
-            inputs[index],
-            {task: torch.as_tensor(values[rows], dtype=dtype) for task, values in labels.items()},
-            None if clusters is None else clusters[index],
-            None if row_weights is None else torch.as_tensor(row_weights[rows], dtype=dtype),
-        )
-
-    train = make_split(row_split.train)
-    notes = list(notes)
-    without_labels = None
-    if unlabelled is not None:
-        try:
-            without_labels = table.inputs(unlabelled)
-        except InvalidInput as error:
-            error.show_as({"rows": "`unlabelled`"})
-            raise
-        count = pluralize(len(without_labels), "row")
-        notes.append(f"{count} without any label, used only by networks that others teach")
-    for target in targets:
-        if target.classes is not None and target.task.kind == "binary":
-            negative, positive = target.classes
-            notes.append(f"{target.task.name!r}: {positive!r} is encoded as 1, {negative!r} as 0")
-    return {
-        "name": name,
-        "tasks": tuple(tasks),
-        "train": train,
-        "val": make_split(row_split.val),
-        "test": make_split(row_split.test),
-        **_network_fields(encoder, train.inputs, tasks),
-        **({} if recipe is None else {"recipe": recipe}),
-        "scales": scales,
-        "table": table,
-        "notes": (*notes, *(WARNING + warning for warning in warnings)),
-        "unlabelled": without_labels,
-    }
-
-
-def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:
-    """Returns the encoder, with the heads and the recipe that it needs.
-
-    Args:
-        encoder: the encoder or its name. If None, "mlp" is used.
-        inputs: the inputs of the training rows.
-        tasks: the tasks.
-    """
-    if encoder == "tabm" or isinstance(encoder, TabM):
-        raise_problems(task_problems(tasks))
-    if encoder is None or isinstance(encoder, str):
-        return default_network(inputs, encoder or "mlp")
-    if isinstance(encoder, TabM):
-        return {"encoder": encoder, "head": TabMHeads(encoder.members), "recipe": default_recipe(inputs, "tabm")}
-    return {"encoder": encoder}
+    return partial(Scaling.fitted, standardize=raw.dim() == 2 and raw.is_floating_point(), dtype=dtype)

@@ -85,7 +85,12 @@ class Scaling:
 
     @staticmethod
     def fitted(
-        inputs: Tensor, rows: NDArray[np.int64], standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
+        inputs: Tensor,
+        rows: NDArray[np.int64],
+        *,
+        standardize: bool,
+        dtype: torch.dtype = torch.float32,
+        classes: Classes,
     ) -> Scaling:
         """Fits the scaling to the given input rows and sets the dtype of the scaled inputs."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
@@ -241,7 +246,7 @@ class Table:
 
     Example:
         >>> columns = read_columns({"age": [20, 40, 60, ""], "sex": ["m", "f", "f", "m"]})
-        >>> table = Table.fitted(columns, ["age"], {}, ["sex"], np.arange(4), {})
+        >>> table = Table.fitted(columns, np.arange(4), numbers=["age"], dates={}, categories=["sex"], classes={})
         >>> table.names
         ('age', 'age missing', 'sex = f', 'sex = m', 'sex = other or missing')
         >>> table.read([{"age": "60", "sex": "m"}, {"age": "", "sex": "x"}])
@@ -255,12 +260,13 @@ class Table:
     @staticmethod
     def fitted(
         columns: pd.DataFrame,
+        rows: NDArray[np.int64],
+        *,
         numbers: Sequence[str],
         dates: Mapping[str, str],
         categories: Sequence[str],
-        rows: NDArray[np.int64],
-        classes: Classes,
         squash: bool = True,
+        classes: Classes,
     ) -> Table:
         """Fits the columns to the training rows. Columns that are constant in these rows are dropped."""
         train = columns.iloc[rows]
@@ -269,7 +275,11 @@ class Table:
             values = as_days(train[name], dates[name]) if name in dates else train[name]
             fitted.append(NumberColumn.fitted(name, values.to_numpy(np.float64), dates.get(name), squash))
         fitted += [CategoryColumn.fitted(name, train[name]) for name in categories]
-        return Table(tuple(column for column in fitted if column is not None), classes)
+        varying = tuple(column for column in fitted if column is not None)
+        if not varying:
+            constant = ", ".join(map(repr, [*numbers, *categories]))
+            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
+        return Table(varying, classes)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, is_integer, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -21,6 +21,8 @@ from .classical import FITTED, fitted_network, why_not_fitted
 from .network import Encoder, EncoderName
 from .recipe import Recipe
 from .rows import Rows, Split, require_in_memory
+from .source import Folds, Source
+from .splitting import RowSplit, split_folds
 from .table_networks import ChosenNetwork
 from .tables import fields_from_table
 from .tabm import task_problems
@@ -52,6 +54,8 @@ class Problem:
         unlabelled: the inputs of rows without labels, or None. Networks learn from them only if others teach them (see
             `tagalong.learn.teach`).
         chosen_network: the network that was chosen for a table because none was given, or None. See `alternatives`.
+        row_numbers: which rows of the array or table are in `train`, `val` and `test`; None for other problems.
+        source: the array or table, from which `folds` are made.
         weightings: other row weights that networks can be trained and scored with, by name (see `Job.weighting`): the
             weight of each row of "train", "val" or "test". Folds, bootstrap resamples and mixtures of data sets are
             then networks of one problem, which can be trained together.
@@ -79,6 +83,8 @@ class Problem:
     unlabelled: Tensor | None = None
     chosen_network: ChosenNetwork | None = None
     weightings: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    row_numbers: RowSplit | None = None
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
@@ -310,6 +316,38 @@ class Problem:
             test=self.test.only(wanted),
             scales={name: scale for name, scale in self.scales.items() if name in wanted},
         )
+
+    def folds(self, folds: int = 5) -> Folds:
+        """Returns problems that split the same rows `folds` times, so that each row is tested exactly once.
+
+        Fold i contains the test rows of problem i, fold i + 1 its validation rows, and all other folds its training
+        rows, to which inputs and labels are fitted anew. `row_numbers` says where the rows of each problem come from.
+        Rows of the same group stay in one fold; rare classes and the labels of sparse tasks are spread evenly. The
+        problems have the same tasks, network and recipe as this one, apart from what depends on the training rows. Each
+        is created when it is asked for.
+
+        Args:
+            folds: the number of folds, at least 3.
+
+        Raises:
+            InvalidInput: If the problem was not created from arrays or a table, or with rows assigned to splits by the
+                user, or if there are too few rows, groups or labels.
+
+        Example:
+            >>> import numpy as np
+            >>> problem = Problem.from_arrays(np.random.default_rng(0).normal(size=(100, 4)), np.arange(100.0), ["age"])
+            >>> folds = problem.folds()
+            >>> len(folds), sorted(row for fold in folds for row in fold.row_numbers.test) == list(range(100))
+            (5, True)
+        """
+        source = self.source
+        if source is None or source.fixed_split:
+            expected = "can only be split into folds if it comes from arrays or a table, without given splits"
+            raise InvalidInput("problem", expected)
+        if not is_integer(folds, 3):
+            raise InvalidInput("folds", "must be an integer of at least 3", repr(folds))
+        targets = [target for target in source.targets if target.task.name in self.names]
+        return Folds(self, split_folds(targets, folds, source.groups, source.seed))
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """Creates an encoder that is `width` times as wide, using torch's global random number generator."""

@@ -63,12 +63,61 @@ def choose_split(
                 fewest, row_split = missed, drawn
             if not missed:
                 break
+    _check_labels(targets, row_split)
+    return row_split
+
+
+def split_folds(targets: Sequence[Target], folds: int, groups: NDArray[Any] | None, seed: int) -> list[RowSplit]:
+    """Splits rows `folds` times: fold i contains the test rows, fold i + 1 the validation rows, all others train.
+
+    Rows of the same group stay together. Rare classes, and the labels of tasks with few labels, are spread evenly.
+
+    Raises:
+        InvalidInput: If there are too few rows, groups or labels of a class; the message lists all problems.
+    """
+    rows = len(targets[0].values)
+    unit = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(unit)
+    if len(sizes) < folds:
+        what = "rows" if groups is None else "groups"
+        raise InvalidInput(f"`{what}`", f"must be at least {folds}, one for each fold", str(len(sizes)))
+
+    # A stratum contains the rows with a class, or those with any label of a task without classes.
+    strata: list[NDArray[np.bool_]] = [np.ones(rows, dtype=bool)]
+    for target in targets:
+        values = target.values.reshape(rows, -1)
+        if target.task.kind in ("binary", "multiclass"):
+            strata += [np.any(values == code, axis=1) for code in np.unique(values[~np.isnan(values)])]
+        else:
+            strata.append(~np.all(np.isnan(values), axis=1))
+    counts = np.zeros((len(sizes), len(strata)), dtype=np.int64)  # of rows, [units, strata]
+    np.add.at(counts, unit, np.stack(strata, axis=1))
+    totals = counts.sum(0)
+    rarest = np.where(counts > 0, totals, rows + 1).argmin(1)
+
+    # Units of rare strata are assigned first, each to the fold with the fewest rows of its rarest stratum.
+    tie_breaks = np.random.default_rng(derive_seed(seed, "folds")).random(len(sizes))
+    fold_of_unit, filled = np.zeros(len(sizes), dtype=np.int64), np.zeros((folds, len(strata)))
+    for number in np.lexsort((tie_breaks, -sizes, totals[rarest])):
+        fold = np.lexsort((filled[:, 0], filled[:, rarest[number]]))[0]
+        fold_of_unit[number] = fold
+        filled[fold] += counts[number]
+
+    fold_of_row, splits = fold_of_unit[unit], []
+    for fold in range(folds):
+        is_test, is_val = fold_of_row == fold, fold_of_row == (fold + 1) % folds
+        splits.append(RowSplit(*map(np.flatnonzero, (~is_test & ~is_val, is_val, is_test))))
+    for row_split in splits:
+        _check_labels(targets, row_split)
+    return splits
+
+
+def _check_labels(targets: Sequence[Target], row_split: RowSplit) -> None:
     problems = []
     for target in targets:
-        labels = {part: target.values[part_rows] for part, part_rows in zip(PARTS, row_split, strict=True)}
+        labels = {part: target.values[rows] for part, rows in zip(PARTS, row_split, strict=True)}
         problems += label_problems(target.task, labels, target.label)
     raise_problems(problems)
-    return row_split
 
 
 def _parts_without_share(target: Target, row_split: RowSplit) -> int:

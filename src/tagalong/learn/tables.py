@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from tagalong.errors import (
 )
 from tagalong.tabular import TableSource
 
-from .arrays import check_encoder, fitted_scaling, is_custom, make_fields, setting_problems
+from .arrays import check_encoder, is_custom, scaling_of, setting_problems
 from .column_types import (
     MAX_MAGNITUDE,
     MISSING_HINT,
@@ -39,10 +40,11 @@ from .column_types import (
 from .network import Encoder, EncoderName
 from .preparation import NumberColumn, Preparation, Table, load_array, read_inputs
 from .recipe import Recipe
+from .source import Source
 from .splitting import PARTS, are_fractions, check_fractions, choose_split, default_fractions
 from .table_networks import default_encoder
 from .table_warnings import table_warnings
-from .targets import Target, encoded_labels, read_target, task_names
+from .targets import Target, read_target, task_names
 from .task import Kind, Task
 
 if TYPE_CHECKING:
@@ -116,42 +118,45 @@ def fields_from_table(
             label_problems = []
     problems += label_problems
 
-    raw_file, roles = None, Features()
+    roles, inputs = Features(), columns
+    fit: Callable[..., Preparation]
     if features_file is None:
         roles = find_features(columns, uses, features is None)
         problems += roles.problems
+        fit = partial(
+            Table.fitted, numbers=roles.numbers, dates=roles.dates, categories=roles.categories, squash=squash
+        )
     else:
         if uses["features"] or uses["categorical"]:
             conflict = "cannot be used with `features_file`, which contains all inputs"
             problems.append(InvalidInput("`features` and `categorical`", conflict))
-        raw_file = collect(problems, _read_file, features_file, encoder, len(columns))
+        inputs = collect(problems, _read_file, features_file, encoder, len(columns))
     raise_problems(problems)
+    if features_file is not None:
+        fit = scaling_of(None, inputs)
     row_split = choose_split(task_targets, len(columns), split, groups, seed)
 
-    # Prepare the inputs, which come from the file or the columns.
-    if raw_file is not None:
-        table: Preparation = fitted_scaling(None, raw_file, task_targets, row_split.train)
-        raw, notes, names = raw_file, [], []
-    else:
-        classes = encoded_labels(task_targets)
-        table = Table.fitted(columns, roles.numbers, roles.dates, roles.categories, row_split.train, classes, squash)
-        if not table.columns:
-            constant = ", ".join(map(repr, [*roles.numbers, *roles.categories]))
-            raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
-        raw, names = table.read_columns(columns), [column.name for column in table.columns]
-        notes = _preparation_notes(columns, roles, table)
-    warnings = [*roles.warnings, *table_warnings(names, raw, task_targets, row_split, groups)]
-    return make_fields(
-        name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"),
-        *(task_targets, table, raw, row_split),
+    source = Source(
+        tuple(task_targets),
+        inputs,
+        fit,
         groups=groups,
         encoder=default_encoder(target.task for target in task_targets) if encoder is None else encoder,
         recipe=recipe,
-        notes=notes,
-        warnings=warnings,
         unlabelled=unlabelled,
         clip=clip,
+        seed=seed,
+        fixed_split=not are_fractions(split),
     )
+    if name is None:
+        name = Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"
+    fields = source.fields(row_split)
+    raw, notes, names = inputs, [], []
+    if isinstance(table := fields["table"], Table):
+        raw, names = table.read_columns(columns), [column.name for column in table.columns]
+        notes = _preparation_notes(columns, roles, table)
+    warnings = [*roles.warnings, *table_warnings(names, raw, task_targets, row_split, groups)]
+    return source.named_fields(name, fields, notes, warnings)
 
 
 def _role_problems(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]]) -> list[InvalidInput]:

@@ -190,7 +190,7 @@ class Processes:
         self.stop()
         self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
-        path.write_bytes(cloudpickle.dumps(problem))
+        path.write_bytes(cloudpickle.dumps(replace(problem, source=None)))
         devices = self._devices(device)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()
@@ -313,7 +313,7 @@ class Ray:
         gpus = (1 if device.startswith("cuda") else 0) if self._gpus is None else self._gpus
         remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_train_on_ray)
         dumps: Any = cloudpickle.dumps
-        content, run = ray.put(dumps(problem)), uuid.uuid4().hex
+        content, run = ray.put(dumps(replace(problem, source=None))), uuid.uuid4().hex
         self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
         resources: Any = ray.cluster_resources
         available = resources()
