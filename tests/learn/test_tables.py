@@ -12,6 +12,7 @@ import torch
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Task, read_columns, read_preparation
+from tagalong.learn.preparation import raw_view
 
 ROWS = 120
 SETTINGS: dict[str, Any] = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categorical": ["city"]}
@@ -299,3 +300,16 @@ def test_the_argument_or_column_that_is_wrong_is_named(change: dict[str, Any], w
     table = {"a": NUMBERS, "b": NUMBERS[::-1], "y": NUMBERS**2}
     with pytest.raises(InvalidInput, match=words):
         Problem.from_table(**{"data": table, "targets": ["y"], **change})
+
+
+def test_raw_view_restores_order_missing_values_and_codes() -> None:
+    random = np.random.default_rng(0)
+    dose = np.where(random.random(50) < 0.2, np.nan, random.lognormal(0, 2, 50))
+    town = random.choice(["Ulm", "Bonn", ""], 50)
+    columns = {"dose": dose, "age": random.normal(size=50), "town": town, "ill": random.integers(0, 2, 50)}
+    table = Problem.from_table(columns, ["ill"]).table
+    rows = table.read(columns).numpy()
+    view = raw_view(table.prepare(torch.from_numpy(rows)), table.blocks).numpy()
+    assert np.array_equal(np.isnan(view), np.isnan(rows))
+    assert np.array_equal(view[:, 2], rows[:, 2], equal_nan=True)  # codes
+    assert np.array_equal(np.argsort(view[:, :2], axis=0), np.argsort(rows[:, :2], axis=0))

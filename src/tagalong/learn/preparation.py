@@ -286,6 +286,11 @@ class Table:
         """The names of the inputs of networks."""
         return tuple(name for column in self.columns for name in column.names)
 
+    @property
+    def blocks(self) -> tuple[tuple[bool, int], ...]:
+        """For each column, whether it contains categories, and how many of the inputs of networks it became."""
+        return tuple((isinstance(column, CategoryColumn), len(column.names)) for column in self.columns)
+
     def read(self, rows: TableSource) -> Tensor:
         """Returns raw rows [rows, columns]: numbers, days, and codes of categories, with NaN where missing.
 
@@ -451,6 +456,29 @@ class CategoryColumn:
         codes = np.where(np.isnan(raw), len(self.levels), raw).astype(int)
         one_hot: Array = np.eye(len(self.levels) + 1)[codes]
         return one_hot
+
+
+def raw_view(inputs: Tensor, blocks: Sequence[tuple[bool, int]]) -> Tensor:
+    """Returns what trees prefer to the inputs of networks: numbers with NaN where missing, and codes of categories.
+
+    The order of numbers is that of the table; only their scale differs, which trees do not see.
+
+    Args:
+        inputs: the inputs of networks [rows, inputs].
+        blocks: see `Table.blocks`.
+
+    Returns:
+        One column per column of the table [rows, columns]. The code of "other or missing" is NaN.
+    """
+    sizes, columns = [size for _, size in blocks], []
+    for (is_category, size), block in zip(blocks, inputs.split(sizes, 1), strict=True):
+        if is_category:
+            values = block.argmax(1).to(inputs.dtype)
+            missing = values == size - 1
+        else:
+            values, missing = block[:, 0], block[:, 1:].sum(1) > 0.5
+        columns.append(values.masked_fill(missing, math.nan))
+    return torch.stack(columns, 1)
 
 
 def squash_numbers(values: Array) -> Array:
