@@ -190,6 +190,16 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def one_of(names: Iterable[Any]) -> str:
+    """Says that a value must be one of some others, for `InvalidInput.expected`.
+
+    Example:
+        >>> one_of(["best", "last"])
+        "must be one of 'best', 'last'"
+    """
+    return f"must be one of {', '.join(map(repr, names))}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a hint for an unknown name, which suggests the closest known name or lists the known names."""
     known = list(known)

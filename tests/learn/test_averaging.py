@@ -8,8 +8,18 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from tagalong.learn import MLP, Average, Network, Problem, Split, Task, average_answers, average_outputs, build_network
-from tagalong.learn.scoring import average_scores_on, scores_on
+from tagalong.learn import (
+    MLP,
+    Average,
+    Network,
+    Problem,
+    Split,
+    Task,
+    average_answers,
+    average_outputs,
+    average_scores_on,
+    build_network,
+)
 
 LOGITS = st.lists(st.floats(-30, 30), min_size=2, max_size=5)
 
@@ -131,6 +141,3 @@ def test_errors_of_averages_are_in_the_units_of_the_data_and_modes_are_restored(
     mean = torch.stack([network(problem.test.inputs)["age"][:, 0] for network in members]).mean(0)
     errors = (mean - problem.test.targets["age"])[present] * SCALE[1]
     assert scores["age"].error == pytest.approx(errors.square().mean().sqrt().item(), rel=1e-12)
-    plain, averaged = (score(problem, one, problem.test) for score, one in
-                       ((scores_on, members[0]), (average_scores_on, members[:1])))  # fmt: skip
-    assert [(one.loss, one.error) for one in plain.values()] == [(one.loss, one.error) for one in averaged.values()]

@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from tagalong.errors import InvalidInput
-from tagalong.learn import Job, Problem, Recipe, Task, build_network, mean_loss, train, train_many
-from tagalong.learn.scoring import scores_on
+from tagalong.learn import Job, Problem, Recipe, Task, average_scores_on, build_network, mean_loss, train, train_many
 
 NAN = math.nan
 
@@ -39,7 +38,7 @@ def test_a_score_has_the_loss_of_every_row() -> None:
     network = build_network(problem, ("age",), seed=0)
     nn.init.zeros_(network.heads[0].weight)
     nn.init.zeros_(network.heads[0].bias)
-    found = scores_on(problem, network, problem.val)["age"]
+    found = average_scores_on(problem, [network], problem.val)["age"]
     expected = problem.val.targets["age"].square().numpy()
     np.testing.assert_allclose(found.rows, expected, rtol=1e-6)
     assert found.loss == pytest.approx(np.nanmean(expected))

@@ -405,7 +405,7 @@ def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targe
     """Returns a string that identifies a training in checkpoints. The problem has the network of the jobs."""
     networks = []
     for job in jobs:
-        fingerprint, recipe = problem.weighted(job.weighting).fingerprint, job.adapt(problem.recipe).definition
+        fingerprint, recipe = problem.weighted(job.weighting).fingerprint, job.adapt(problem.recipe)
         digest = tensors_digest(targets[job]) if targets.get(job) else None
         networks.append(f"{job!r} with {recipe} on {fingerprint} with targets {digest}")
     return f"{'; '.join(networks)} of {problem.name}, numerics {NUMERICS}, {'with' if measured else 'without'} a meter"

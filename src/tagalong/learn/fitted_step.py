@@ -17,7 +17,7 @@ from .job import Job
 from .network import build_network
 from .problem import Problem
 from .rows import require_in_memory
-from .scoring import scores_on
+from .scoring import average_scores_on
 
 
 class FittedStep:
@@ -62,7 +62,7 @@ class FittedStep:
 
     def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
         rows = self.problem.splits[part].only(task.name for task in self.tasks)
-        return [scores_on(self.problem, self.network, rows)]
+        return [average_scores_on(self.problem, [self.network], rows)]
 
     def states(self) -> list[dict[str, Tensor]]:
         return [dict(self.network.state_dict())]

@@ -23,7 +23,7 @@ from .own_targets import Targets, replace_targets
 from .problem import Problem
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
 from .rows import Split
-from .scoring import scores_on
+from .scoring import average_scores_on
 from .step_meter import StepMeter
 from .tabm import MemberHead
 
@@ -155,7 +155,11 @@ class ModuleStep:
         if not learned.any():
             return [{}]
         self.network.load_state_dict(self._best)
-        return [scores_on(self.problem, self.network, self.problem.splits[part].only(self.job.tasks).to(self.device))]
+        return [
+            average_scores_on(
+                self.problem, [self.network], self.problem.splits[part].only(self.job.tasks).to(self.device)
+            )
+        ]
 
     def states(self) -> list[dict[str, Tensor]]:
         return [{name: tensor.cpu() for name, tensor in self._best.items()}]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,29 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
+from tagalong.errors import InvalidInput, is_nonnegative, is_positive, is_positive_integer, one_of, raise_problems
 
 OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step", "windows")
-# Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these must not.
-# Add each new setting with the value that keeps training unchanged, so that networks trained earlier are still found.
-KEY_DEFAULTS: dict[str, Any] = {
-    "optimizer": "adamw",
-    "lr": 1e-3,
-    "momentum": 0.9,
-    "weight_decay": 0.01,
-    "batch_size": 256,
-    "epochs": 100,
-    "patience": 10,
-    "keep": "best",
-    "schedule": "constant",
-    "period": 15,
-    "factor": 0.5,
-    "window": 500_000,
-    "lowest_lr": 0.0,
-    "amp": None,
-    "start_heads": "random",
-}
 
 
 @dataclass(frozen=True)
@@ -88,54 +69,31 @@ class Recipe:
     start_heads: Literal["random", "base_rate"] = "random"
 
     def __post_init__(self) -> None:
-        raise_problems(list(self._problems()))
-
-    def _problems(self) -> Iterable[InvalidInput]:
-        choices = {
+        choices: dict[str, Sequence[Any]] = {
             "optimizer": tuple(OPTIMIZERS),
             "keep": ("best", "last"),
             "schedule": SCHEDULES,
             "amp": ("bf16", "fp16", None),
             "start_heads": ("random", "base_rate"),
         }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                yield self._problem(name, f"must be one of {', '.join(map(repr, allowed))}")
-        for name in ("batch_size", "epochs", "patience", "period", "window"):
-            if name == "patience" and self.patience is None:
-                continue
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                yield self._problem(name, "must be a positive integer")
-        if self.keep == "last" and self.patience is not None:
-            yield self._problem("patience", "must be None with `keep='last'`, which trains for all epochs")
-        for name in ("lr", "factor"):
-            if not is_nonnegative(getattr(self, name)) or not getattr(self, name):
-                yield self._problem(name, "must be a positive number")
-        if self.keep == "last" and self.lowest_lr:
-            yield self._problem("lowest_lr", "must be 0 with `keep='last'`, which trains for all epochs")
-        for name in ("momentum", "weight_decay", "lowest_lr"):
-            if not is_nonnegative(getattr(self, name)):
-                yield self._problem(name, "must be a non-negative number")
-
-    def _problem(self, name: str, expected: str) -> InvalidInput:
-        return InvalidInput(name, expected, repr(getattr(self, name)))
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        """The settings that identify this recipe in the keys of trained networks.
-
-        Settings that equal their values in `KEY_DEFAULTS` are omitted, so adding a setting does not change existing
-        keys.
-
-        Example:
-            >>> Recipe(lr=0.1).definition
-            {'lr': 0.1}
-        """
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in KEY_DEFAULTS or value != KEY_DEFAULTS[name]
-        }
+        is_last = self.keep == "last"  # trains for all epochs
+        checks = [  # the argument, whether it is valid, and what is
+            *((name, getattr(self, name) in allowed, one_of(allowed)) for name, allowed in choices.items()),
+            ("batch_size", is_positive_integer(self.batch_size), "must be a positive integer"),
+            ("epochs", is_positive_integer(self.epochs), "must be a positive integer"),
+            ("period", is_positive_integer(self.period), "must be a positive integer"),
+            ("window", is_positive_integer(self.window), "must be a positive integer"),
+            ("patience", self.patience is None or is_positive_integer(self.patience), "must be a positive integer"),
+            ("patience", self.patience is None or not is_last, "must be None with `keep='last'`"),
+            ("lr", is_positive(self.lr), "must be a positive number"),
+            ("factor", is_positive(self.factor), "must be a positive number"),
+            ("momentum", is_nonnegative(self.momentum), "must be a non-negative number"),
+            ("weight_decay", is_nonnegative(self.weight_decay), "must be a non-negative number"),
+            ("lowest_lr", is_nonnegative(self.lowest_lr), "must be a non-negative number"),
+            ("lowest_lr", self.lowest_lr == 0 or not is_last, "must be 0 with `keep='last'`"),
+        ]
+        wrong = [(argument, expected) for argument, is_valid, expected in checks if not is_valid]
+        raise_problems([InvalidInput(name, expected, repr(getattr(self, name))) for name, expected in wrong])
 
     def rate(self, epoch: int) -> float:
         """Returns the learning rate for an epoch (counted from 0). For "windows", this is the initial rate."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tagalong.errors import InvalidInput, first_few
 
 from .column_types import MAX_MAGNITUDE, MISSING_HINT, as_column, text_cells, typing_errors
-from .task import DEFAULT_ERROR_MEASURES, Kind, Task
+from .task import ERROR_MEASURES, Kind, Task
 
 MAX_INTEGER_CLASSES = 10
 MAX_TEXT_CLASSES = 50
@@ -72,8 +72,8 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     name = task_or_name if isinstance(task_or_name, str) else task_or_name.name
     argument = f"`targets`: {name!r}"
     kind = task.kind if task else kind
-    if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_ERROR_MEASURES):
-        kinds = ", ".join(map(repr, DEFAULT_ERROR_MEASURES))
+    if kind is not None and (not isinstance(kind, str) or kind not in ERROR_MEASURES):
+        kinds = ", ".join(map(repr, ERROR_MEASURES))
         raise InvalidInput(argument, f"must have one of the kinds {kinds}", repr(kind))
 
     values = as_column(raw)

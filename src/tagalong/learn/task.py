@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -11,14 +11,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer
+from tagalong.errors import (
+    InvalidInput,
+    is_integer,
+    is_nonnegative,
+    is_positive,
+    is_positive_integer,
+    one_of,
+    raise_problems,
+)
 
 from .averaging import AVERAGES, AVERAGES_BY_KIND, Average
 
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
-DEFAULT_ERROR_MEASURES = {"binary": "error rate", "multiclass": "error rate", "regression": "mae", "custom": "loss"}
-ERROR_MEASURES = {
+ERROR_MEASURES = {  # by kind; the first one is the default
     "binary": ("error rate", "auroc", "auprc", "loss"),
     "multiclass": ("error rate", "loss"),
     "regression": ("mae", "rmse", "r2", "loss"),
@@ -75,39 +82,44 @@ class Task:
     constant_loss: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise self._problem("name", "must be a non-empty string", self.name)
-        if self.kind not in DEFAULT_ERROR_MEASURES:
-            raise self._problem("kind", f"must be one of {_join_names(DEFAULT_ERROR_MEASURES)}", self.kind)
-        if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            raise self._problem("classes", "must be an integer ≥ 2", self.classes)
-        if self.kind == "custom" and self.loss is None:
-            raise self._problem("loss", "is required for a custom task", None)
-        if isinstance(self.error, str) and self.error not in ERROR_MEASURES[self.kind]:
-            raise self._problem("error", f"must be one of {_join_names(ERROR_MEASURES[self.kind])}", self.error)
-        if self.average not in (None, *AVERAGES):
-            raise self._problem("average", f"must be one of {_join_names(AVERAGES)}", self.average)
-        if self.soft_targets and self.loss is not None and self.average is None:
-            raise self._problem("average", "is required for soft targets of a loss of its own", None)
-        if not (is_nonnegative(self.weight) and self.weight):
-            raise self._problem("weight", "must be a positive number", self.weight)
-        if self.constant_loss is not None and not (is_nonnegative(self.constant_loss) and self.constant_loss):
-            raise self._problem("constant_loss", "must be a positive number", self.constant_loss)
-        if self.outputs is not None and not is_positive_integer(self.outputs):
-            raise self._problem("outputs", "must be a positive integer", self.outputs)
-        if self.kind == "binary" and self.loss is None and self.outputs not in (None, 1):
-            hint = "use `kind='multiclass'`"
-            raise self._problem("outputs", "must be 1 for a binary task", self.outputs, hint)
-        if self.class_weights is None:
-            return
-        size = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
-        if len(self.class_weights) != size or not all(map(is_nonnegative, self.class_weights)):
-            expected = f"must contain {size} non-negative numbers for this kind of task"
-            raise self._problem("class_weights", expected, self.class_weights)
-        object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
-
-    def _problem(self, argument: str, expected: str, found: object, hint: str = "") -> InvalidInput:
-        return InvalidInput(f"task {self.name!r}: `{argument}`", expected, repr(found), hint)
+        is_multiclass, weights = self.kind == "multiclass", self.class_weights
+        classes = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
+        measures = ERROR_MEASURES.get(self.kind, ())
+        checks = [  # the argument, whether it is valid, and what is
+            ("name", isinstance(self.name, str) and self.name != "", "must be a non-empty string"),
+            ("kind", self.kind in ERROR_MEASURES, one_of(ERROR_MEASURES)),
+            ("classes", not is_multiclass or is_integer(self.classes, 2), "must be an integer ≥ 2"),
+            ("loss", self.kind != "custom" or self.loss is not None, "is required for a custom task"),
+            ("error", not isinstance(self.error, str) or self.error in measures, one_of(measures)),
+            ("average", self.average in (None, *AVERAGES), one_of(AVERAGES)),
+            ("weight", is_positive(self.weight), "must be a positive number"),
+            (
+                "constant_loss",
+                self.constant_loss is None or is_positive(self.constant_loss),
+                "must be a positive number",
+            ),
+            ("outputs", self.outputs is None or is_positive_integer(self.outputs), "must be a positive integer"),
+            (
+                "average",
+                not self.soft_targets or self.loss is None or self.average is not None,
+                "is required for soft targets of a loss of its own",
+            ),
+            (
+                "outputs",
+                self.kind != "binary" or self.loss is not None or self.outputs in (None, 1),
+                "must be 1 for a binary task; for more classes, use `kind='multiclass'`",
+            ),
+            (
+                "class_weights",
+                weights is None or (len(weights) == classes and all(map(is_nonnegative, weights))),
+                f"must contain {classes} non-negative numbers for this kind of task",
+            ),
+        ]
+        wrong = [(argument, expected) for argument, is_valid, expected in checks if not is_valid]
+        task = f"task {self.name!r}"
+        raise_problems([InvalidInput(f"{task}: `{name}`", text, repr(getattr(self, name))) for name, text in wrong])
+        if weights is not None:
+            object.__setattr__(self, "class_weights", tuple(map(float, weights)))
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.kind}, error {self.error_name!r})"
@@ -116,7 +128,7 @@ class Task:
     def error_name(self) -> str:
         """The name of the error measure."""
         if self.error is None:
-            return DEFAULT_ERROR_MEASURES[self.kind]
+            return ERROR_MEASURES[self.kind][0]
         return self.error if isinstance(self.error, str) else getattr(self.error, "__name__", "error")
 
     @property
@@ -170,29 +182,23 @@ class Task:
         """Returns the loss of each element of the targets, or of each row. No label may be missing."""
         if self.loss is not None:
             return self.loss(outputs, targets)
-        if self.kind != "multiclass":
-            values = squeeze_like(outputs, targets)
-            if values.shape != targets.shape:
-                raise self._shape_error(values, outputs, targets)
-            return (values - targets).square() if self.kind == "regression" else self._binary_losses(values, targets)
-        weights = None
-        if self.class_weights is not None:
-            weights = _to_tensor(tuple(self.class_weights), outputs.dtype, outputs.device)
-        classes = targets if targets.dim() == outputs.dim() else targets.long()  # probabilities or labels
-        return functional.cross_entropy(outputs, classes, weight=weights, reduction="none")
-
-    def _binary_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.kind == "multiclass":
+            weights = None
+            if self.class_weights is not None:
+                weights = _to_tensor(tuple(self.class_weights), outputs.dtype, outputs.device)
+            classes = targets if targets.dim() == outputs.dim() else targets.long()  # probabilities or labels
+            return functional.cross_entropy(outputs, classes, weight=weights, reduction="none")
+        values = squeeze_like(outputs, targets)
+        if values.shape != targets.shape:
+            raise self._shape_error(values, outputs, targets)
+        if self.kind == "regression":
+            return (values - targets).square()
         if self.class_weights is None:
-            return _binary_cross_entropy(logits, targets)
+            return functional.binary_cross_entropy_with_logits(values, targets, reduction="none")
         # Linear in the target, like the unweighted loss: a probability has the expected loss of a label drawn from it.
         negative, positive = self.class_weights
-        losses_of_negatives = _binary_cross_entropy(logits, torch.zeros_like(targets))
-        losses_of_positives = _binary_cross_entropy(logits, torch.ones_like(targets))
+        losses_of_positives, losses_of_negatives = -functional.logsigmoid(values), -functional.logsigmoid(-values)
         return negative * (1 - targets) * losses_of_negatives + positive * targets * losses_of_positives
-
-
-def _binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
 
 
 @lru_cache
@@ -204,7 +210,3 @@ def _to_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.devi
 def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
     """Removes the second dimension of outputs [rows, 1] if the targets have the shape [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
-
-
-def _join_names(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))

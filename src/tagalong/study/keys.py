@@ -72,7 +72,7 @@ class Keys:
             if len(problem.train):
                 network = build_network(problem, problem.names, seed=0)
             architecture = digest(describe(network))
-            self._networks[job.network] = {"architecture": architecture, "recipe": problem.recipe.definition}
+            self._networks[job.network] = {"architecture": architecture, "recipe": asdict(problem.recipe)}
         # Without what is not set, so that later fields do not change the keys of other networks.
         own = {name: value for name, value in asdict(job).items() if value is not None}
         definition = {
