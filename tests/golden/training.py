@@ -26,12 +26,12 @@ from tagalong.learn import (
     TabM as TabM,
     Trained,
     build_network,
-    capacities,
     outputs_on,
     train,
     train_many,
     why_not_batched,
 )
+from tagalong_paper.experiments.capacity import capacities
 
 Network = Mapping[str, Any]
 Result = dict[str, Any]
@@ -94,7 +94,7 @@ def train_killed_after_every_epoch(
 
 def widths_of_larger_networks(problem: Problem, times: Sequence[float]) -> dict[str, list[float]]:
     """Returns the widths and numbers of parameters of networks with n times the channels or parameters."""
-    found = capacities(problem, times=times)
+    found = capacities(problem, times)
     return {f"{size.times:g} x {size.by}": [size.width, size.parameters] for size in found}
 
 

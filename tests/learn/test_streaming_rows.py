@@ -25,7 +25,7 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn.streaming_rows import PREFETCHED_BATCHES
+from tagalong.learn.rows import PREFETCHED_BATCHES
 
 
 def reader_of(rows: Rows) -> RowReader:

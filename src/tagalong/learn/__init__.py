@@ -18,8 +18,6 @@ from .base_rate import (
     has_constant as has_constant,
 )
 from .capacity import (
-    Capacity as Capacity,
-    capacities as capacities,
     count_parameters as count_parameters,
     relative_step_cost as relative_step_cost,
     width_of_size as width_of_size,
@@ -58,10 +56,13 @@ from .problem import Problem as Problem
 from .randomness import derive_seed as derive_seed, seeded_rng as seeded_rng
 from .recipe import Recipe as Recipe
 from .rows import (
+    THREADS as THREADS,
     Batch as Batch,
     MappedTensor as MappedTensor,
+    Reader as Reader,
     Rows as Rows,
     Split as Split,
+    StreamedRows as StreamedRows,
     require_in_memory as require_in_memory,
 )
 from .scoring import (
@@ -80,7 +81,6 @@ from .skill import (
 )
 from .splitting import PARTS as PARTS
 from .stackable import why_not_batched as why_not_batched
-from .streaming_rows import THREADS as THREADS, Reader as Reader, StreamedRows as StreamedRows
 from .tabm import TabM as TabM, TabMHeads as TabMHeads
 from .task import Task as Task
 from .teaching import (

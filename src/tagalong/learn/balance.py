@@ -89,38 +89,29 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
 
     Raises:
         InvalidInput: If the rule is unknown.
-        ImportError: If the rule needs a package that is not installed.
     """
     if rule == "plain":
         return Balancer(network, tasks)
-    if rule.partition(":")[0] == "gradnorm":
-        return GradNorm(network, tasks, _parse_alpha(rule))
-    module = _rules.get(rule)
-    if module is None and rule not in RULE_NAMES:
+    name, _, alpha = rule.partition(":")
+    if name == "gradnorm":
+        strength = float(alpha or DEFAULT_ALPHA)
+        if not is_nonnegative(strength):
+            raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
+        return GradNorm(network, tasks, strength)
+
+    from torchjd.aggregation import Aggregator, PCGrad
+    from torchjd.scalarization import UW
+
+    if rule == "pcgrad-uw":
+        return AggregatorRule(PCGrad(), network, tasks, ScalarizerRule(UW(len(tasks)), network, tasks))
+    modules = {"uw": UW(len(tasks)), "pcgrad": PCGrad()}
+    module = modules.get(rule) or copy.deepcopy(_rules.get(rule))
+    if module is None:
         names = ", ".join(map(repr, [*RULE_NAMES, *_rules.names()]))
         hint = "give a TorchJD object a name with `tagalong.learn.register_rule`"
         raise InvalidInput("rule", f"must be one of {names}", repr(rule), hint)
-    try:
-        from torchjd.aggregation import Aggregator, PCGrad
-        from torchjd.scalarization import UW
-    except ImportError as error:
-        raise ImportError(f"the balancing rule {rule!r} requires TorchJD; run pip install torchjd") from error
-    if rule == "pcgrad-uw":
-        return AggregatorRule(PCGrad(), network, tasks, ScalarizerRule(UW(len(tasks)), network, tasks))
-    if module is None:
-        module = UW(len(tasks)) if rule == "uw" else PCGrad()
     rule_class = AggregatorRule if isinstance(module, Aggregator) else ScalarizerRule
-    return rule_class(copy.deepcopy(module), network, tasks)
-
-
-def _parse_alpha(rule: str) -> float:
-    try:
-        alpha = float(rule.partition(":")[2]) if ":" in rule else DEFAULT_ALPHA
-    except ValueError:
-        alpha = -1.0
-    if not is_nonnegative(alpha):
-        raise InvalidInput("rule", "must have the form 'gradnorm:ALPHA' with a non-negative ALPHA", repr(rule))
-    return alpha
+    return rule_class(module, network, tasks)
 
 
 class Balancer(nn.Module):
@@ -234,6 +225,8 @@ class GradNorm(Balancer):
 class TorchJDRule(Balancer):
     """A rule that calls a TorchJD object, whose random numbers depend on the network's seed."""
 
+    calls: Tensor
+
     def __init__(self, module: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
         from torchjd import Stateful
 
@@ -241,18 +234,13 @@ class TorchJDRule(Balancer):
         self.module = module.to(device=self.task_weights.device, dtype=self.task_weights.dtype)
         # other state than parameters is private to the object, so such a training starts again if it is killed
         self.resumable = not isinstance(module, Stateful) or any(True for _ in module.parameters())
-        self._seed, self.calls = network.seed, 0
+        self._seed = network.seed
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))  # on the CPU
 
     def _call(self, module: nn.Module, values: Tensor) -> Tensor:
-        with seeded_rng(self._seed, "balance", self.calls):
+        with seeded_rng(self._seed, "balance", int(self.calls)):
             result: Tensor = module(values)
         return result
-
-    def get_extra_state(self) -> int:
-        return self.calls
-
-    def set_extra_state(self, state: int) -> None:
-        self.calls = state
 
 
 class ScalarizerRule(TorchJDRule):

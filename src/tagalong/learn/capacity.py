@@ -1,9 +1,8 @@
-"""Wider networks: one network with the channels or parameters of multiple networks."""
+"""The sizes of networks: numbers of parameters, costs of a step, and widths with a given number of parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,43 +15,6 @@ from .problem import Problem
 # The widths that `width_of_size` found. To find a width, many networks are built.
 _widths: WeakKeyDictionary[Problem, dict[tuple[frozenset[str], float, float], float]] = WeakKeyDictionary()
 TOLERANCE = 1e-3  # relative; channel counts are integers, so some parameter counts cannot be reached
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """The size of a wider network.
-
-    Attributes:
-        by: the quantity that is multiplied, "channels" (the paper's "n× channels") or "parameters".
-        times: the requested multiple.
-        width: the width of the encoder, for `Job.width`.
-        parameters: the number of parameters in the network, including its heads.
-        reached: the number of parameters relative to a network of width 1. Doubling the channels of a convolution
-            quadruples its parameters, so the two interpretations of the paper's "as large as n networks" differ widely.
-    """
-
-    by: str
-    times: float
-    width: float
-    parameters: int
-    reached: float
-
-
-def capacities(problem: Problem, times: Sequence[float] = (2, 3, 4)) -> list[Capacity]:
-    """Returns the paper's wider networks for all tasks, first with n× the channels, then with n× the parameters.
-
-    Args:
-        problem: a problem whose encoder is a callable with a `width` argument.
-        times: the multiples n.
-    """
-    base = count_parameters(problem, problem.names)
-    sizes: list[Capacity] = []
-    for by in ("channels", "parameters"):
-        for multiple in times:
-            width = float(multiple) if by == "channels" else width_of_size(problem, problem.names, multiple)
-            parameters = count_parameters(problem, problem.names, width)
-            sizes.append(Capacity(by, multiple, width, parameters, parameters / base))
-    return sizes
 
 
 def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:
@@ -106,21 +68,21 @@ def width_of_size(problem: Problem, tasks: Iterable[str], times: float, width: f
     widths, key = _widths.setdefault(problem, {}), (frozenset(names), float(times), float(width))
     if key in widths:
         return widths[key]
-    parameters = times * count_parameters(problem, problem.names, width)
+    wanted = times * count_parameters(problem, problem.names, width)
     low, high = 0.0, 1.0
-    while count_parameters(problem, names, high) < parameters:
+    counts = {high: count_parameters(problem, names, high)}
+    while counts[high] < wanted:
         low, high = high, 2 * high
         if high > 1024:
-            too_few = f"fewer than {parameters:g} parameters at width {low:g}"
+            too_few = f"fewer than {wanted:g} parameters at width {low:g}"
             raise InvalidInput("encoder", "must grow with `width`", too_few)
+        counts[high] = count_parameters(problem, names, high)
 
     # Bisection; the width that comes closest is kept.
-    best, distance = high, abs(count_parameters(problem, names, high) - parameters)
-    while high - low > 1e-4 * high and distance > TOLERANCE * parameters:
+    middle = high
+    while high - low > 1e-4 * high and abs(counts[middle] - wanted) > TOLERANCE * wanted:
         middle = round((low + high) / 2, 6)
-        count = count_parameters(problem, names, middle)
-        if abs(count - parameters) < distance:
-            best, distance = middle, abs(count - parameters)
-        low, high = (middle, high) if count < parameters else (low, middle)
-    widths[key] = best
-    return best
+        counts[middle] = count_parameters(problem, names, middle)
+        low, high = (middle, high) if counts[middle] < wanted else (low, middle)
+    widths[key] = min(counts, key=lambda width: abs(counts[width] - wanted))
+    return widths[key]

@@ -308,7 +308,7 @@ class LabeledRows:
         return LabeledBatch(inputs, [table.on(slice(None)) for table in self._losses.tables(targets)])
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[LabeledBatch]:
-        """Yields the batches of an epoch; see `Rows.batches`."""
+        """Yields the batches of an epoch; see `StreamedRows.batches`."""
         if not isinstance(self._rows, Split):
             return map(self._label_streamed, self._rows.batches(parts, draw))
         rows = torch.cat(list(parts)).to(self._rows.inputs.device)  # all at once: a GPU would wait for each copy

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tagalong.learn import Capacity, capacities, count_parameters
+from tagalong.learn import Problem, count_parameters, width_of_size
 from tagalong.study import compare_methods
 
 from ..experiment_setup import ExperimentSetup, totals_by_method, train_totals
@@ -14,6 +15,31 @@ from ..report import Report, ReportTable, Value, claim_all_lower, values_of
 from .tune import training_rules
 
 TITLE = "Is one larger network as good as several small ones?"
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The size of a wider network.
+
+    Attributes:
+        by: what is multiplied: "channels" (the paper's "n× channels") or "parameters". Doubling the channels of a
+            convolution quadruples its parameters, so these two readings of "as large as n networks" differ widely.
+        times: the multiple n.
+        width: the width of the encoder, for `Job.width`.
+        parameters: the number of parameters in a network for all tasks.
+    """
+
+    by: str
+    times: float
+    width: float
+    parameters: int
+
+
+def capacities(problem: Problem, times: Sequence[float]) -> list[Capacity]:
+    """Returns the paper's wider networks for all tasks, first with n× the channels, then with n× the parameters."""
+    widths = [("channels", n, float(n)) for n in times]
+    widths += [("parameters", n, width_of_size(problem, problem.names, n)) for n in times]
+    return [Capacity(*size, count_parameters(problem, problem.names, size[2])) for size in widths]
 
 
 def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
@@ -28,7 +54,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     with setup.open_runner() as runner:
         rules = training_rules(setup, runner, methods or default)
         usual = count_parameters(setup.chosen, setup.chosen.names)
-        every_size = [Capacity("channels", 1.0, 1.0, usual, 1.0), *capacities(setup.chosen, times=setup.budgets)]
+        every_size = [Capacity("channels", 1.0, 1.0, usual), *capacities(setup.chosen, setup.budgets)]
         sizes = {f"{size.times:g}× {size.by}": size for size in every_size}
         # Compare groups first: this fails if MTL diverges, and training larger networks takes hours.
         records = compare_methods(runner, ["tag", "hoa"], setup.budgets, setup.seeds)
@@ -49,7 +75,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         if len(line.groups[0].results) == len(setup.chosen.names)
     }
     networks = [
-        (method, size, Value(sizes[size].reached), setup.summarize(totals)) for (method, size), totals in larger.items()
+        (method, size, Value(sizes[size].parameters / usual), setup.summarize(totals))
+        for (method, size), totals in larger.items()
     ]
     grouped = [
         (method, k, Value(parameters[method, k] / usual), setup.summarize(totals))
