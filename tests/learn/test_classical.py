@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import lightgbm
 import numpy as np
 import pytest
 import torch
@@ -33,6 +34,7 @@ from tagalong.learn import (
     train,
     train_many,
 )
+from tagalong.learn.boosting import JointLosses
 from tagalong.learn.classical import LOGISTIC_STRENGTHS, RIDGE_STRENGTHS
 
 Floats = NDArray[np.float64]
@@ -41,7 +43,7 @@ TASKS = (
     Task("ill", class_weights=(1.0, 4.0)),
     Task("stage", "multiclass", classes=4),  # the fourth class occurs in test rows only
 )
-FITTED = ("ridge", "boosting", "xgboost")
+FITTED = ("ridge", "boosting", "xgboost", "lightgbm", "xgboost-vector")
 
 
 def make_problem(weighted: bool = False, rows: int = 400) -> Problem:
@@ -160,25 +162,80 @@ def test_the_fit_beats_a_constant_and_the_loss_is_that_of_its_answers(name: str)
     assert (trained.best_epoch, trained.steps, trained.diverged) == (0, 1, False)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_xgboost_answers_as_the_library_does(weighted: bool) -> None:
+def library_margins(library: str, task: Task, train: Any, val: Any, rows: Floats) -> Floats:
+    """The raw answers of a library's own model, trained with the settings of `BoostedHeads`."""
+    (inputs, labels, weights), checks = train, val[:2]
+    is_regression = task.kind == "regression"
+    if library == "xgboost":
+        kind = xgboost.XGBRegressor if is_regression else xgboost.XGBClassifier
+        model = kind(learning_rate=0.05, n_estimators=1000, early_stopping_rounds=50)
+        model.fit(inputs, labels, sample_weight=weights, eval_set=[checks], sample_weight_eval_set=[val[2]], verbose=0)
+        return np.asarray(model.predict(rows, output_margin=True))
+    if library == "lightgbm":
+        kind = lightgbm.LGBMRegressor if is_regression else lightgbm.LGBMClassifier
+        model = kind(learning_rate=0.05, n_estimators=1000, verbosity=-1)
+        stopping = [lightgbm.early_stopping(50, verbose=False)]
+        sets = {"eval_X": checks[0], "eval_y": checks[1], "eval_sample_weight": [val[2]], "callbacks": stopping}
+        return np.asarray(model.fit(inputs, labels, weights, **sets).booster_.predict(rows, raw_score=True))
+    catboost = pytest.importorskip("catboost")
+    kind = catboost.CatBoostRegressor if is_regression else catboost.CatBoostClassifier
+    model = kind(
+        iterations=1000, learning_rate=0.05, random_seed=0, od_wait=50, od_type="Iter", allow_writing_files=False
+    )
+    model.fit(inputs, labels, sample_weight=weights, eval_set=catboost.Pool(*checks, weight=val[2]), verbose=False)
+    return np.asarray(model.predict(rows, prediction_type="RawFormulaVal"))
+
+
+@pytest.mark.parametrize(("weighted", "has_missing"), [(False, False), (True, True)])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost"])
+def test_boosting_answers_as_the_library_does(library: str, weighted: bool, has_missing: bool) -> None:
+    pytest.importorskip(library)
     problem = make_problem(weighted)
+    if has_missing:  # libraries learn which way missing values go; otherwise, they have a rule
+        problem.train.inputs[::4, 0] = problem.train.inputs[1::4, 2] = torch.nan
+        problem.val.inputs[::4, 0] = torch.nan
+    rows = problem.test.inputs.clone()
+    rows[::3, 0] = torch.nan
     for task in TASKS:
-        (inputs, labels, weights), val = (labelled(problem, part, task) for part in ("train", "val"))
-        objective = {"regression": "reg:squarederror", "binary": "binary:logistic", "multiclass": "multi:softprob"}
-        settings = {"learning_rate": 0.05, "n_estimators": 1000, "early_stopping_rounds": 50, "tree_method": "hist"}
-        kind = xgboost.XGBRegressor if task.kind == "regression" else xgboost.XGBClassifier
-        model = kind(**settings, objective=objective[task.kind])
-        checks = {"eval_set": [val[:2]], "sample_weight_eval_set": [val[2]]}
-        model.fit(inputs, labels, sample_weight=weights, verbose=False, **checks)
-        rows = problem.test.inputs.clone()
-        rows[::3, 0] = torch.nan  # XGBoost learns which way missing values go
-        margins = np.asarray(model.predict(rows.numpy(), output_margin=True)).reshape(len(rows), -1)
-        found = network_of(problem, train(problem, Job((task.name,), network="xgboost")))(rows)[task.name]
-        if task.kind == "multiclass":
+        train_rows, val = (labelled(problem, part, task) for part in ("train", "val"))
+        margins = library_margins(library, task, train_rows, val, rows.numpy()).reshape(len(rows), -1)
+        found = network_of(problem, train(problem, Job((task.name,), network=library)))(rows)[task.name]
+        if task.kind == "multiclass":  # the fourth class has no training rows
             margins = np.hstack([margins, np.full((len(rows), 1), -30.0)])
-        expected = floor_probabilities(task.kind, torch.tensor(margins), len(labels))
+        expected = floor_probabilities(task.kind, torch.tensor(margins), len(train_rows[1]))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_vector_leaves_answer_as_the_library_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, boosters, train_xgboost = make_problem(weighted=True), [], xgboost.train
+    monkeypatch.setattr(
+        xgboost, "train", lambda *given, **named: boosters.append(train_xgboost(*given, **named)) or boosters[0]
+    )
+    network = network_of(problem, train(problem, Job(problem.names, network="xgboost-vector")))
+    rows = problem.test.inputs
+    start = torch.cat([head.constant for head in network.heads]).expand(len(rows), -1)
+    inputs = xgboost.DMatrix(rows.numpy(), base_margin=start.numpy())
+    margins = boosters[0].predict(inputs, output_margin=True, iteration_range=(0, boosters[0].best_iteration + 1))
+    outputs = network(rows)
+    for task, own in zip(TASKS, np.split(margins, [1, 2], 1), strict=True):
+        labels = len(labelled(problem, "train", task)[1])
+        expected = floor_probabilities(task.kind, torch.tensor(own), labels)
+        np.testing.assert_allclose(outputs[task.name], expected, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(head.threshold, network.heads[0].threshold) for head in network.heads)
+
+
+def test_derivatives_of_joint_losses_are_those_of_finite_differences() -> None:
+    losses = JointLosses(TASKS, make_problem(weighted=True, rows=20).train)
+    answers = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    scales = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+    gradient, curvature = losses.derivatives(answers.clone(), scales)
+    step = 1e-4
+    for row, output in ((0, 0), (3, 1), (5, 2), (7, 5)):
+        change = torch.zeros_like(answers)
+        change[row, output] = step
+        below, here, above = (20 * float(scales @ losses(answers + sign * change)) for sign in (-1, 0, 1))
+        assert gradient[row, output] == pytest.approx((above - below) / (2 * step), abs=1e-6)
+        assert curvature[row, output] == pytest.approx((above - 2 * here + below) / step**2, abs=1e-4)
 
 
 def test_missing_values_go_the_way_that_trees_learned() -> None:

@@ -1,5 +1,6 @@
 """The methods `boosting` and `ridge`: models of all tasks, which count as one network and are kept like one."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, fitted_step, train
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, engine, train
 from tagalong.study import Best, Study, make_method
 
 
@@ -30,8 +31,8 @@ def make_problem() -> Problem:
 
 def test_boosting_is_trained_once_kept_asked_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, fits = make_problem(), []
-    fit = fitted_step.FittedStep.train_epoch
-    monkeypatch.setattr(fitted_step.FittedStep, "train_epoch", lambda *given: fits.append(given) or fit(*given))
+    fit = engine.fit
+    monkeypatch.setattr(engine, "fit", lambda *given: fits.append(given) or fit(*given))
     methods = ["mtl", "boosting", "ridge"]
     results = Study(problem, tmp_path, device="cpu").run(methods=methods, budgets=[2], seeds=2)
     assert len(fits) == 2  # whatever the number of seeds
@@ -75,7 +76,11 @@ def test_problems_that_are_no_tables_are_refused(changed: dict[str, Any], name: 
     assert name in str(found)
 
 
-def test_libraries_are_chosen_by_name() -> None:
+def test_libraries_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_method("boosting", {"boosting": {"library": "xgboost"}}).network == "xgboost"
     with pytest.raises(ValueError, match="library"):
         make_method("boosting", {"boosting": {"library": "unknown"}})
+    monkeypatch.setitem(sys.modules, "catboost", None)  # as if it were not installed
+    method, problem = make_method("boosting", {"boosting": {"library": "catboost"}}), make_problem()
+    with pytest.raises(ImportError, match="pip install 'catboost'"):
+        method.problems(problem.names, problem)

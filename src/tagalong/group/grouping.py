@@ -13,7 +13,15 @@ from tagalong.files import check_document, document_text, json_safe, parse_docum
 from tagalong.rendering import TextTable
 
 MAX_TIES = 8  # listed per grouping
-NETWORK_TITLES = {"tabm": "TabM network", "ridge": "ridge", "boosting": "boosting", "xgboost": "XGBoost"}
+NETWORK_TITLES = {
+    "tabm": "TabM network",
+    "ridge": "ridge",
+    "boosting": "boosting",
+    "xgboost": "XGBoost",
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "xgboost-vector": "XGBoost with vector leaves",
+}
 FORMAT = "tagalong-grouping"
 VERSION = 1
 SAVE_AGAIN_HINT = "save the grouping again"

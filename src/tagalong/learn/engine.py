@@ -33,9 +33,9 @@ from tagalong.score import Score
 
 from .checkpoint import load_checkpoint, save_checkpoint
 from .chunks import make_chunks
-from .classical import FittedHeads
 from .early_stopping import halve_rows, stopping_flattery
-from .fitted_step import FittedStep
+from .fitted import fit
+from .fitted_heads import FittedHeads
 from .job import Diverged, Job, Trained, check_job
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
@@ -200,6 +200,9 @@ def _train_together(
     meter: Mapping[str, Any] | None = None,
 ) -> list[Trained]:
     """Trains one network, or many as one computation, and returns them, including diverged ones."""
+    own = problem.with_network(jobs[0].network).weighted(jobs[0].weighting)
+    if isinstance(own.head, FittedHeads):
+        return [fit(own, job) for job in jobs]
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # which `Diverged` says
         training = Training(problem, jobs, device, targets, meter)
@@ -258,9 +261,7 @@ class Training:
         self.problem, self._is_measured = problem.with_network(jobs[0].network), meter is not None
         self.step: Step
         weighted = self.problem.weighted(jobs[0].weighting)
-        if isinstance(self.problem.head, FittedHeads):
-            self.step = FittedStep(weighted, jobs[0])
-        elif len(jobs) == 1:
+        if len(jobs) == 1:
             self.step = ModuleStep(weighted, jobs[0], self.device, self.targets.get(jobs[0]), meter)
         else:
             self.step = StackStep(self.problem, jobs, self.device, self.targets)

@@ -368,8 +368,8 @@ class Problem:
         """The names of the networks that can be trained instead of the problem's own (see `Job.network`).
 
         "tabm" is one of them if the network and recipe are those that tables get by default, apart from the recipe's
-        batch size, epochs and patience, and a TabM network can learn all tasks. "ridge", "boosting" and "xgboost" need
-        a vector of numbers per row in memory, and tasks with one label per row and without a loss of their own.
+        batch size, epochs and patience, and a TabM network can learn all tasks. Ridge regression and boosting
+        need a vector of numbers per row in memory, and tasks with one label per row and without a loss of their own.
         """
         chosen = self.chosen_network
         is_default = chosen is not None and chosen.is_used(self.encoder, self.head, self.recipe)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .classical import FittedHeads
+from .fitted_heads import FittedHeads
 from .job import Job
 from .losses import LabeledRows, Losses
 from .network import build_network, evaluation_mode

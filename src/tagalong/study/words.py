@@ -46,7 +46,7 @@ def family_of(label: Label, groups: Sequence[Group]) -> str:
         return "blend"
     kind = next(iter(kinds), None)
     if kind is not None:
-        return {"xgboost": "boosting"}.get(kind, kind)
+        return kind if kind in FAMILIES else "boosting"  # of another library
     if label[0].startswith(LARGER) or any(group.size > 1 for group in groups):
         return "larger"
     if any(group.taught for group in groups):

@@ -15,7 +15,7 @@ from .mtl_stl import Mtl
 if TYPE_CHECKING:
     from ..runner import Runner
 
-LIBRARIES = {"scikit-learn": "boosting", "xgboost": "xgboost"}  # the network of each library
+LIBRARIES = ("scikit-learn", "xgboost", "lightgbm", "catboost", "xgboost-vector")
 
 
 class Ridge(Mtl):
@@ -33,6 +33,8 @@ class Ridge(Mtl):
         if problem is None:
             return [InvalidInput(method, "requires the data, so it cannot be used for networks trained elsewhere")]
         reason = why_not_fitted(problem.tasks, problem.splits.values())
+        if reason is None:
+            problem.with_network(self.network)  # which raises an error if its library is missing
         return [InvalidInput(method, "requires a table in memory, with usual tasks", reason)] if reason else []
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
@@ -43,7 +45,8 @@ class Boosting(Ridge):
     """Trains gradient-boosted trees for each task. The model of all tasks counts as one.
 
     Args:
-        library: "scikit-learn" or, if it is installed, "xgboost".
+        library: "scikit-learn", or, if it is installed, "xgboost", "lightgbm" or "catboost". "xgboost-vector" is one
+            XGBoost model for all tasks, whose leaves hold a value for each of them.
     """
 
     name = "boosting"
@@ -52,4 +55,4 @@ class Boosting(Ridge):
         if library not in LIBRARIES:
             expected = f"must be one of {', '.join(map(repr, LIBRARIES))}"
             raise InvalidInput("`options`: `library` of 'boosting'", expected, repr(library))
-        self.network = LIBRARIES[library]
+        self.network = "boosting" if library == "scikit-learn" else library

@@ -1,0 +1,165 @@
+"""Gradient boosting as heads of networks: trees of several libraries, kept as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .fitted_heads import (
+    Array,
+    FittedHead,
+    FittedHeads,
+    SeparateHeads,
+    Table,
+    can_be_fitted,
+    label_weights,
+    labelled_rows,
+    outputs_of_classes,
+)
+from .rows import Split
+from .task import Kind, Task
+from .tree_libraries import LIBRARIES, boost_xgboost_vectors, join_trees
+
+TREES_AT_ONCE = 256
+
+
+class TreesHead(FittedHead):
+    """A sum of decision trees, whose nodes are numbered across all trees. A leaf is its own child.
+
+    Args:
+        kind: the kind of the task.
+        outputs: the number of outputs.
+    """
+
+    roots: Tensor  # [trees]
+    feature: Tensor  # [nodes]
+    threshold: Tensor  # [nodes]; values up to it go left
+    missing_left: Tensor  # [nodes]
+    left: Tensor  # [nodes]
+    right: Tensor  # [nodes]
+    value: Tensor  # [nodes, outputs], of leaves
+
+    def __init__(self, kind: Kind, outputs: int) -> None:
+        super().__init__(kind, outputs)
+        for name in ("roots", "feature", "left", "right"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
+        self.register_buffer("threshold", torch.zeros(0))
+        self.register_buffer("missing_left", torch.zeros(0, dtype=torch.bool))
+        self.register_buffer("value", torch.zeros(0, outputs))
+        self.depth = self.multiplications = 0
+
+    def prepare(self) -> None:
+        """Counts the decisions on the longest way to a leaf, and the visited nodes, which are the cost of a row."""
+        nodes, self.depth = self.roots.long(), 0
+        while len(nodes := nodes[self.left[nodes] != nodes]):
+            nodes = torch.cat([self.left[nodes], self.right[nodes]]).long()
+            self.depth += 1
+        self.multiplications = len(self.roots) * self.depth
+
+    def answer(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.float()
+        answers = self.constant.double().expand(inputs.shape[0], -1)
+        for roots in self.roots.split(TREES_AT_ONCE):
+            nodes = roots.long().expand(inputs.shape[0], -1)  # [rows, trees]
+            for _ in range(self.depth):
+                values = inputs.gather(1, self.feature[nodes].long())
+                goes_left = torch.where(values.isnan(), self.missing_left[nodes], values <= self.threshold[nodes])
+                nodes = torch.where(goes_left, self.left[nodes], self.right[nodes]).long()
+            answers = answers + self.value[nodes].sum(1, dtype=torch.float64)
+        return answers
+
+
+class BoostedHeads(SeparateHeads):
+    """Creates heads of gradient boosting, which adds trees until the validation loss has not decreased for a while.
+
+    Args:
+        library: one of `LIBRARIES`.
+    """
+
+    def __init__(self, library: str = "scikit-learn") -> None:
+        self.library = library
+
+    def __call__(self, task: Task, features: int) -> FittedHead:
+        return TreesHead(task.kind, task.head_size)
+
+    def fit_task(self, head: TreesHead, task: Task, train: Table, val: Table) -> None:
+        kind, classes = task.kind, np.unique(train[1]).astype(int)
+        if kind == "multiclass":  # libraries number the classes that occur in training rows
+            is_known = np.isin(val[1], classes)
+            val = val[0][is_known], val[1][is_known], val[2][is_known]
+            train, val = ((rows, np.searchsorted(classes, labels), weights) for rows, labels, weights in (train, val))
+            kind = "binary" if len(classes) == 2 else kind
+        outputs = len(classes) if kind == "multiclass" else 1
+        trees, constant = LIBRARIES[self.library](kind, outputs, train, val if len(val[1]) else None)
+        joined = join_trees(trees, outputs)
+        values, constant = outputs_of_classes(task, classes, joined["value"].T, constant)
+        head.fill(**joined | {"value": values.T, "constant": constant})
+
+
+class VectorBoostedHeads(FittedHeads):
+    """Creates heads that share trees, whose leaves hold a value for each output of all tasks. XGBoost trains them.
+
+    The trees lower the sum of all tasks' losses, each relative to that of the task's best constant.
+    """
+
+    def __call__(self, task: Task, features: int) -> FittedHead:
+        return TreesHead(task.kind, task.head_size)
+
+    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], train: Split, val: Split) -> None:
+        heads = list(heads)
+        constants = torch.cat([head.constant for head in heads]).double()
+        losses, val_losses = JointLosses(tasks, train), JointLosses(tasks, val)
+        scales = 1 / losses(constants.expand(len(train), -1))
+        scales[[not can_be_fitted(labelled_rows(train, task)[1]) for task in tasks]] = 0
+
+        def objective(answers: Array, rows: Any) -> tuple[Array, Array]:
+            return losses.derivatives(torch.from_numpy(answers).double(), scales)
+
+        def metric(answers: Array, rows: Any) -> tuple[str, float]:
+            return "loss", float(scales @ val_losses(torch.from_numpy(answers).double()))
+
+        parts = [rows.inputs.cpu().float().numpy() for rows in (train, val)]
+        if not any(len(labelled_rows(val, task)[1]) for task in tasks):
+            parts = parts[:1]
+        joined = join_trees(boost_xgboost_vectors(parts, constants.numpy(), objective, metric), len(constants))
+        last = np.cumsum([task.head_size for task in tasks])[:-1]
+        for head, values in zip(heads, np.split(joined["value"], last, 1), strict=True):
+            head.fill(**joined | {"value": values})
+
+
+class JointLosses:
+    """The mean loss of each task on some rows, given answers for all outputs of all tasks."""
+
+    def __init__(self, tasks: Sequence[Task], rows: Split) -> None:
+        self.tasks = [replace(task, class_weights=None) for task in tasks]  # which the weights of rows include
+        self.labels = [rows.targets[task.name].double().cpu() for task in tasks]
+        self.sizes = [task.head_size for task in tasks]
+        weights = [label_weights(rows, task) for task in tasks]
+        self.shares = [own / own.sum().clamp(min=1e-9) for own in weights]  # of each row in the loss
+
+    def __call__(self, answers: Tensor) -> Tensor:
+        """Returns the losses [tasks] for answers [rows, outputs]."""
+        losses = []
+        for task, own, labels, shares in zip(
+            self.tasks, answers.split(self.sizes, 1), self.labels, self.shares, strict=True
+        ):
+            losses.append(shares @ task.row_losses(own, labels)[0])
+        return torch.stack(losses)
+
+    def derivatives(self, answers: Tensor, scales: Tensor) -> tuple[Array, Array]:
+        """Returns the gradient and the diagonal of the Hessian of the scaled sum of losses, times the rows."""
+        answers.requires_grad_()
+        (gradient,) = torch.autograd.grad(len(answers) * scales @ self(answers), answers)
+        curvatures = []
+        for task, own, shares, scale in zip(self.tasks, answers.split(self.sizes, 1), self.shares, scales, strict=True):
+            curvature = torch.full_like(own, 2.0)
+            if task.kind != "regression":
+                chances = own.sigmoid() if task.kind == "binary" else own.softmax(1)
+                curvature = chances * (1 - chances)
+            curvatures.append(len(answers) * scale * shares[:, None] * curvature)
+        return gradient.numpy(), torch.cat(curvatures, 1).detach().numpy()

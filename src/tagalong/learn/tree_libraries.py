@@ -1,0 +1,223 @@
+"""Trains gradient boosting with several libraries, and reads their trees into the same arrays.
+
+All libraries have the same learning rate and stop early alike; everything else is their default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .fitted_heads import Array, Table
+from .task import Kind
+
+LEARNING_RATE, MOST_TREES, PATIENCE = 0.05, 1000, 50  # patience is in trees
+TREES_WITHOUT_VALIDATION = 100  # if no validation row has a label
+
+
+class Tree(NamedTuple):
+    """A decision tree. Its nodes are numbered from 0, the root.
+
+    Attributes:
+        feature: the input that each node looks at.
+        threshold: values up to it go left. In single precision, like the inputs.
+        missing_left: whether missing values go left.
+        left: the left child of each node, or -1 for a leaf.
+        right: the right child of each node.
+        value: the value of each leaf for each output [nodes, outputs].
+    """
+
+    feature: Array
+    threshold: Array
+    missing_left: Array
+    left: Array
+    right: Array
+    value: Array
+
+
+Boosted = tuple[list[Tree], Array]  # the trees, and the constant that is added to their sum [outputs]
+
+
+def join_trees(trees: Sequence[Tree], outputs: int) -> dict[str, Array]:
+    """Returns the arrays of a `TreesHead`: nodes are numbered across all trees, and a leaf is its own child."""
+    joined = dict.fromkeys(Tree._fields, np.zeros(0, int)) | {"value": np.zeros((0, outputs))}
+    for name, array in joined.items():
+        joined[name] = np.concatenate([array, *(getattr(tree, name) for tree in trees)])
+    sizes = [len(tree.left) for tree in trees]
+    roots, nodes = np.cumsum([0, *sizes])[:-1], np.arange(sum(sizes))
+    is_leaf = joined["left"] < 0
+    for side in ("left", "right"):
+        joined[side] = np.where(is_leaf, nodes, joined[side] + np.repeat(roots, sizes))
+    return {"roots": roots, **joined}
+
+
+def boost_scikit_learn(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+    """Trains `HistGradientBoosting` and reads its trees, of which there is one for each output."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    estimator = HistGradientBoostingRegressor if kind == "regression" else HistGradientBoostingClassifier
+    settings = {"learning_rate": LEARNING_RATE, "max_iter": MOST_TREES, "random_state": 0}
+    if val is None:
+        model = estimator(**settings | {"max_iter": TREES_WITHOUT_VALIDATION}, early_stopping=False).fit(*train)
+        best = None
+    else:
+        model = estimator(**settings, early_stopping=True, scoring="loss", n_iter_no_change=PATIENCE, tol=0)
+        model.fit(*train, X_val=val[0], y_val=val[1], sample_weight_val=val[2])
+        best = int(np.argmax(model.validation_score_))
+    trees = []
+    for predictors in model._predictors[:best]:
+        for output, predictor in enumerate(predictors):
+            nodes = predictor.nodes
+            value = np.zeros((len(nodes), outputs))
+            value[:, output] = nodes["value"]
+            left = np.where(nodes["is_leaf"], -1, nodes["left"].astype(int))
+            threshold = _round_down(nodes["num_threshold"])
+            missing_left, right = nodes["missing_go_to_left"] > 0, nodes["right"].astype(int)
+            trees.append(Tree(nodes["feature_idx"], threshold, missing_left, left, right, value))
+    return trees, np.ravel(model._baseline_prediction)
+
+
+def _round_down(thresholds: Array) -> Array:
+    """Returns thresholds in single precision that separate the same numbers of single precision."""
+    largest = np.finfo(np.float32).max
+    rounded = thresholds.clip(-largest, largest).astype(np.float32)
+    return np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+def boost_xgboost(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+    """Trains XGBoost and reads its trees, of which there is one for each output."""
+    import xgboost
+
+    objective = {"regression": "reg:squarederror", "binary": "binary:logistic", "multiclass": "multi:softprob"}[kind]
+    settings = {"objective": objective} | ({"num_class": outputs} if kind == "multiclass" else {})
+    parts = [xgboost.DMatrix(rows[0], rows[1], weight=rows[2]) for rows in (train, val) if rows is not None]
+    booster = _train_xgboost(settings, parts)
+    base = json.loads(booster.save_raw("json"))["learner"]["learner_model_param"]["base_score"]
+    constant = np.broadcast_to(json.loads(base), outputs).astype(float)
+    return read_xgboost(booster, outputs), np.log(constant / (1 - constant)) if kind == "binary" else constant
+
+
+def _train_xgboost(settings: Mapping[str, Any], parts: Sequence[Any], **functions: Any) -> Any:
+    import xgboost
+
+    settings = {"eta": LEARNING_RATE, "tree_method": "hist", "seed": 0, **settings}
+    if len(parts) == 1:
+        return xgboost.train(settings, parts[0], TREES_WITHOUT_VALIDATION, **functions)
+    stopping = {"evals": [(parts[1], "val")], "early_stopping_rounds": PATIENCE, "verbose_eval": False}
+    booster = xgboost.train(settings, parts[0], MOST_TREES, **stopping, **functions)
+    return booster[: booster.best_iteration + 1]
+
+
+def read_xgboost(booster: Any, outputs: int) -> list[Tree]:
+    """Reads trees with a value or a vector per leaf. Only values below a condition go left."""
+    model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
+    trees = []
+    for tree, output in zip(model["trees"], model["tree_info"], strict=True):
+        conditions = np.array(tree["split_conditions"], dtype=np.float32)
+        left, right = np.array(tree["left_children"]), np.array(tree["right_children"])
+        value = np.zeros((len(left), outputs))
+        if "leaf_weights" in tree:  # where the right child of a leaf is its number
+            vectors = np.reshape(tree["leaf_weights"], (-1, outputs))
+            value[left < 0] = vectors[right[left < 0]]
+        else:  # the condition of a leaf is its value
+            value[:, output] = conditions
+        threshold = np.nextafter(conditions, np.float32(-np.inf))
+        missing_left = np.array(tree["default_left"]) > 0
+        trees.append(Tree(np.array(tree["split_indices"]), threshold, missing_left, left, right, value))
+    return trees
+
+
+def boost_xgboost_vectors(
+    inputs: Sequence[Array], constants: Array, objective: Callable[..., Any], metric: Callable[..., Any]
+) -> list[Tree]:
+    """Trains XGBoost with a value for each output per leaf.
+
+    Args:
+        inputs: the inputs of the training rows, and those of the validation rows if there are any.
+        constants: the answer to which trees add [outputs].
+        objective: returns the gradient and the diagonal of the Hessian [rows, outputs] for answers [rows, outputs].
+        metric: returns a name and the loss for answers on validation rows.
+    """
+    import xgboost
+
+    settings = {"multi_strategy": "multi_output_tree", "base_score": 0.0, "disable_default_eval_metric": 1}
+    parts = []
+    for rows in inputs:
+        answers = np.tile(constants, (len(rows), 1))
+        parts.append(xgboost.DMatrix(rows, np.zeros_like(answers), base_margin=answers))
+    return read_xgboost(_train_xgboost(settings, parts, obj=objective, custom_metric=metric), len(constants))
+
+
+def boost_lightgbm(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+    """Trains LightGBM and reads its trees, of which there is one for each output. They include the constant."""
+    import lightgbm
+
+    settings = {"objective": kind, "num_class": outputs, "learning_rate": LEARNING_RATE, "seed": 0, "verbosity": -1}
+    rows = lightgbm.Dataset(train[0], train[1], weight=train[2])
+    if val is None:
+        booster = lightgbm.train(settings, rows, TREES_WITHOUT_VALIDATION)
+    else:
+        stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
+        checks = lightgbm.Dataset(val[0], val[1], weight=val[2], reference=rows)
+        booster = lightgbm.train(settings, rows, MOST_TREES, valid_sets=[checks], callbacks=[stopping])
+    trees = []
+    for tree in booster.dump_model()["tree_info"]:  # up to the best iteration
+        nodes, left = [tree["tree_structure"]], []
+        for node in nodes:  # to which children are added
+            is_leaf = "leaf_value" in node
+            left.append(-1 if is_leaf else len(nodes))
+            nodes += [] if is_leaf else [node["left_child"], node["right_child"]]
+        threshold = np.array([node.get("threshold", 0.0) for node in nodes])
+        # Missing values count as 0 if there were none in training.
+        learned = np.array([node.get("missing_type") == "NaN" for node in nodes])
+        default_left = np.array([node.get("default_left", True) for node in nodes])
+        value = np.zeros((len(nodes), outputs))
+        value[:, tree["tree_index"] % outputs] = [node.get("leaf_value", 0.0) for node in nodes]
+        feature = np.array([node.get("split_feature", 0) for node in nodes])
+        missing_left = np.where(learned, default_left, threshold >= 0)
+        trees.append(Tree(feature, _round_down(threshold), missing_left, np.array(left), np.array(left) + 1, value))
+    return trees, np.zeros(outputs)
+
+
+def boost_catboost(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+    """Trains CatBoost and reads its symmetric trees, in which all nodes of a level ask the same question."""
+    import catboost
+
+    loss = {"regression": "RMSE", "binary": "Logloss", "multiclass": "MultiClass"}[kind]
+    settings = {"loss_function": loss, "learning_rate": LEARNING_RATE, "random_seed": 0, "allow_writing_files": False}
+    stopping: dict[str, Any] = {"iterations": TREES_WITHOUT_VALIDATION}
+    if val is not None:
+        stopping = {"iterations": MOST_TREES, "od_type": "Iter", "od_wait": PATIENCE, "use_best_model": True}
+    parts = [catboost.Pool(rows[0], rows[1], weight=rows[2]) for rows in (train, val) if rows is not None]
+    model = catboost.CatBoost(settings | stopping).fit(parts[0], eval_set=parts[1:] or None, verbose=False)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.json"
+        model.save_model(str(path), format="json")
+        document = json.loads(path.read_text())
+    missing_left = [own["nan_value_treatment"] != "AsTrue" for own in document["features_info"]["float_features"]]
+    scale, constant = document["scale_and_bias"]
+    trees = []
+    for tree in document["oblivious_trees"]:
+        splits = tree["splits"][::-1]  # the last one is the highest bit of a leaf's number
+        depth, inner = len(splits), 2 ** len(splits) - 1
+        level = np.append(np.repeat(np.arange(depth), 2 ** np.arange(depth)), np.zeros(inner + 1, int))
+        feature = np.array([split["float_feature_index"] for split in splits])[level]
+        threshold = np.array([split["border"] for split in splits])[level]
+        left = np.append(2 * np.arange(inner) + 1, np.full(inner + 1, -1))
+        value = np.append(np.zeros((inner, outputs)), np.reshape(tree["leaf_values"], (-1, outputs)), 0)
+        trees.append(Tree(feature, threshold, np.array(missing_left)[feature], left, left + 1, scale * value))
+    return trees, np.atleast_1d(constant)
+
+
+# How to train a model for one task. "multiclass" stands for at least three classes, numbered from 0.
+LIBRARIES: Mapping[str, Callable[[Kind, int, Table, Table | None], Boosted]] = {
+    "scikit-learn": boost_scikit_learn,
+    "xgboost": boost_xgboost,
+    "lightgbm": boost_lightgbm,
+    "catboost": boost_catboost,
+}
