@@ -13,7 +13,7 @@ from .job import Job, Trained
 from .network import build_network
 from .problem import Problem
 from .rows import require_in_memory
-from .scoring import scores_on
+from .scoring import average_scores_on
 
 
 def fit(problem: Problem, job: Job) -> Trained:
@@ -31,7 +31,7 @@ def fit(problem: Problem, job: Job) -> Trained:
             head.fill(constant=base_rates(problem)[task.name].cpu())
     factory.fit(network.heads, tasks, splits["train"], splits["val"])
 
-    val, test = (scores_on(problem, network, splits[part]) for part in ("val", "test"))
+    val, test = (average_scores_on(problem, [network], splits[part]) for part in ("val", "test"))
     return Trained(
         job,
         val=val,
