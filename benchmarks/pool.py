@@ -10,7 +10,18 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group, Taught
-from tagalong.learn import Diverged, Job, Lesson, Problem, Trained, build_network, outputs_on, train, train_many
+from tagalong.learn import (
+    Diverged,
+    Job,
+    Lesson,
+    Problem,
+    Trained,
+    build_network,
+    outputs_on,
+    teacher_answers,
+    train,
+    train_many,
+)
 from tagalong.study import Cost, Runner
 from tagalong.study.runner import plain_steps
 from tagalong.study.search.answers import ALL, Answers
@@ -56,7 +67,8 @@ class Pool(Runner):
         key = Lesson.of(taught)
         if key not in self._lessons:
             teachers = {name: self.trained[self._jobs_by_key[name]] for name in taught.teachers}
-            self._lessons[key] = Lesson.described_by(taught, teachers, self.problem, device=self.device)
+            answers = teacher_answers(self.problem, taught, teachers, self.device)
+            self._lessons[key] = Lesson(self.problem, taught, answers)
         return self._lessons[key]
 
     def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:

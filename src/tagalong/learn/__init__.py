@@ -89,4 +89,5 @@ from .teaching import (
     mix_rows as mix_rows,
     mix_targets as mix_targets,
     teach as teach,
+    teacher_answers as teacher_answers,
 )

@@ -22,30 +22,21 @@ OPERATION = "training with other targets"  # what needs rows in memory, for mess
 def check_targets(problem: Problem, tasks: Sequence[str], targets: Targets) -> None:
     """Raises an error if these targets cannot replace the training targets of a network with these tasks."""
     for name, target in targets.items():
-        rows = require_in_memory(problem.train, OPERATION)
         if name not in tasks:
             raise InvalidInput("targets", f"must be for tasks of the network, which are {', '.join(tasks)}", repr(name))
         task, argument = problem.task(name), f"`targets[{name!r}]`"
-        if not isinstance(target, Tensor) or not target.is_floating_point():
-            found = str(getattr(target, "dtype", type(target)))
-            raise InvalidInput(argument, "must be a floating-point tensor", found)
-        shapes = [rows.targets[name].shape]
+        labels = require_in_memory(problem.train, OPERATION).targets[name]
+        shapes = [list(labels.shape)]
         has_classes = task.kind == "multiclass" if task.loss is None else task.averaging == "softmax"
-        if has_classes and len(shapes[0]) == 1:
-            shapes.append(torch.Size((len(rows), task.head_size)))  # probabilities
-        if target.shape not in shapes:
-            expected = " or ".join(str(list(shape)) for shape in shapes)
-            raise InvalidInput(argument, f"must have the shape {expected}", str(list(target.shape)))
-        if task.loss is not None or task.kind == "regression":
-            continue
-        labels = target[target.isfinite()]
-        most, expected = 1, "must be between 0 and 1, or NaN"
-        if task.kind == "multiclass" and target.shape == shapes[0]:
-            most, expected = task.head_size - 1, f"must be labels from 0 to {task.head_size - 1}, or NaN"
-            labels = torch.where(labels == labels.round(), labels, -1)
-        valid = (labels >= 0) & (labels <= most)
-        if not valid.all():
-            raise InvalidInput(argument, expected, repr(float(labels[~valid][0])))
+        if has_classes and labels.dim() == 1:
+            shapes.append([len(labels), task.head_size])  # probabilities
+        if list(target.shape) not in shapes or not target.is_floating_point():
+            expected = f"must be a floating-point tensor of shape {' or '.join(map(str, shapes))}"
+            raise InvalidInput(argument, expected, f"{target.dtype} of shape {list(target.shape)}")
+        if task.loss is None and (task.kind == "binary" or target.dim() > labels.dim()):
+            probabilities = target[target.isfinite()]
+            if ((probabilities < 0) | (probabilities > 1)).any():
+                raise InvalidInput(argument, "must be probabilities between 0 and 1, or NaN", "others")
 
 
 def replace_targets(rows: Rows, targets: Targets | None) -> Rows:

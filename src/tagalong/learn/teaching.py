@@ -26,15 +26,15 @@ from torch import Tensor
 from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 
-from .averaging import AVERAGES_BY_KIND, Average, average_answers
+from .averaging import average_answers
 from .engine import train
 from .job import Job, Trained
 from .network import Network, build_network
 from .own_targets import tensors_digest, to_probabilities
 from .problem import Problem
 from .randomness import derive_seed
-from .rows import Split, require_in_memory, rows_at_once
-from .scoring import outputs_on
+from .rows import Split, require_in_memory
+from .scoring import outputs_on_rows
 from .task import Task, squeeze_like
 
 OPERATION = "teaching"  # what needs rows in memory, for messages
@@ -94,9 +94,8 @@ def teach(
         >>> (teachers[0].steps, student.steps), student.val.keys() == {"sum"}
         ((2, 4), True)
     """
-    has_unlabelled = unlabelled and problem.unlabelled is not None
     lesson = Lesson.given_by(
-        networks, problem, weights=weights, mixtures=mixtures, unlabelled=has_unlabelled, device=device
+        networks, problem, weights=weights, mixtures=mixtures, unlabelled=unlabelled, device=device
     )
     job = lesson.student(problem.names if tasks is None else tasks, seed, mix=mix, fill=fill, width=width)
     targets = lesson.targets(job)
@@ -104,14 +103,12 @@ def teach(
 
 
 class Lesson:
-    """The answers of teachers on all rows that their students learn from. Created by `given_by` or `described_by`.
+    """The answers of teachers on all rows that their students learn from.
 
     Args:
         problem: the problem.
         taught: how any student of the lesson is taught.
-        answers: for each task that is taught, the average answer to each training row and each additional row: outputs
-            of regression tasks, probabilities of label 1 of binary tasks, and probabilities [rows, classes] of
-            multiclass tasks.
+        answers: the teachers' answers to these rows, see `teacher_answers`.
 
     Attributes:
         problem: the problem to train the students on. Its training rows include unlabelled rows and mixtures.
@@ -162,36 +159,10 @@ class Lesson:
             raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
         teachers = [_as_network(problem, network) for network in networks]
         names = [f"{network.tasks} {tensors_digest(network.state_dict())}" for network in teachers]
-        taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=unlabelled)
-        return Lesson.described_by(taught, dict(zip(names, teachers, strict=True)), problem, device=device)
-
-    @staticmethod
-    def described_by(
-        taught: Taught,
-        teachers: Mapping[str, Network | Trained],
-        problem: Problem,
-        *,
-        device: torch.device | str = "cpu",
-    ) -> Lesson:
-        """Computes the lesson of any student.
-
-        Args:
-            taught: how the student is taught.
-            teachers: the teachers, by the keys that name them in `taught`.
-            problem: see `given_by`.
-            device: see `given_by`.
-
-        Raises:
-            InvalidInput: see `teach`.
-        """
-        lesson = Lesson(problem, taught, {})
-        networks = [_as_network(problem, teachers[key]) for key in taught.teachers]
-        lesson.answers = _average_answers(lesson.problem, networks, taught, device)
-        if not lesson.answers:
-            expected = "must train a task with soft targets"
-            hint = "a task with a loss of its own needs `average` and `soft_targets`"
-            raise InvalidInput("networks", expected, "none that do", hint)
-        return lesson
+        has_unlabelled = unlabelled and problem.unlabelled is not None
+        taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=has_unlabelled)
+        answers = teacher_answers(problem, taught, dict(zip(names, teachers, strict=True)), device)
+        return Lesson(problem, taught, answers)
 
     @staticmethod
     def of(taught: Taught) -> Taught:
@@ -225,17 +196,12 @@ class Lesson:
         rows = require_in_memory(self.problem.train, OPERATION)
         targets = {}
         for name in job.tasks:
-            if name not in self.answers:
-                continue
-            # A student whose targets are the labels is trained as any other network.
-            labels = rows.targets[name].cpu()
-            has_gaps = taught.fill and not bool(labels.isfinite().all())
-            if not taught.mix and not has_gaps and self.labelled == len(rows):
-                continue
-            key = name, taught.mix, taught.fill
-            if key not in self._mixed:
-                self._mixed[key] = mix_targets(labels, self.answers[name], taught.mix, taught.fill, self.labelled)
-            targets[name] = self._mixed[key]
+            if name in self.answers:
+                key = name, taught.mix, taught.fill
+                if key not in self._mixed:
+                    answers, labels = self.answers[name], rows.targets[name].cpu()
+                    self._mixed[key] = mix_targets(labels, answers, taught.mix, taught.fill, self.labelled)
+                targets[name] = self._mixed[key]
         return targets
 
 
@@ -254,25 +220,14 @@ def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, 
         >>> labels, answers = torch.tensor([1.0, 0.0, torch.nan]), torch.tensor([0.5, 0.25, 0.125])
         >>> mix_targets(labels, answers, 0.5)
         tensor([0.7500, 0.1250, 0.1250])
-
-    Raises:
-        InvalidInput: If answers are probabilities and a label is not a class.
     """
-    known = _class_probabilities(labels, answers.shape[1]) if labels.dim() < answers.dim() else labels
+    known = labels
+    if labels.dim() < answers.dim():
+        known = to_probabilities(labels, answers.shape[1])
     replaced = answers.clone()
     if not fill:
         replaced[:labelled] = torch.nan
     return torch.where(known.isfinite(), (1 - mix) * known + mix * answers, replaced)
-
-
-def _class_probabilities(labels: Tensor, classes: int) -> Tensor:
-    present = labels[labels.isfinite()]
-    valid = (present >= 0) & (present < classes) & (present == present.round())
-    if not valid.all():
-        expected = f"must be classes from 0 to {classes - 1}, or NaN"
-        hint = "missing labels are NaN, so convert integers with .float() first"
-        raise InvalidInput("labels", expected, f"{present[~valid][0].item():g}", hint)
-    return to_probabilities(labels if labels.is_floating_point() else labels.float(), classes)
 
 
 def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
@@ -297,20 +252,18 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
     if not added:
         return problem
     inputs = torch.cat([rows.inputs, *added])
-    targets = {}
-    for name, target in rows.targets.items():
-        missing = target.new_full((len(inputs) - len(target), *target.shape[1:]), torch.nan)
-        targets[name] = torch.cat([target, missing])
+    count = len(inputs) - len(rows)
+    targets = {name: _append(target, count, torch.nan) for name, target in rows.targets.items()}
+    weights = None if rows.weights is None else _append(rows.weights, count, float(rows.weights.mean()))
+    weightings = {name: dict(by_part) for name, by_part in problem.weightings.items()}
+    for by_part in weightings.values():
+        if "train" in by_part:
+            by_part["train"] = _append(by_part["train"], count, float(by_part["train"].mean()))
+    return replace(problem, train=Split(inputs, targets, weights=weights), weightings=weightings)
 
-    def extend(weights: Tensor) -> Tensor:
-        return torch.cat([weights, weights.mean().expand(len(inputs) - len(weights))])
 
-    own_weights = None if rows.weights is None else extend(rows.weights)
-    weightings = {
-        name: {part: extend(weights) if part == "train" else weights for part, weights in by_part.items()}
-        for name, by_part in problem.weightings.items()
-    }
-    return replace(problem, train=Split(inputs, targets, weights=own_weights), weightings=weightings)
+def _append(rows: Tensor, count: int, value: float) -> Tensor:
+    return torch.cat([rows, rows.new_full((count, *rows.shape[1:]), value)])
 
 
 def mix_rows(inputs: Tensor, count: int) -> Tensor:
@@ -330,32 +283,43 @@ def _as_network(problem: Problem, teacher: Network | Trained) -> Network:
     if isinstance(teacher, Network):
         return teacher
     job = teacher.job
-    if teacher.state is None:
-        raise InvalidInput("networks", "must have weights", f"a network for {', '.join(job.tasks)} without any")
+    assert teacher.state is not None, "diverged networks have no weights"
     network = build_network(problem.with_network(job.network), job.tasks, job.seed, job.width)
     network.load_state_dict(teacher.state)
     return network
 
 
-def _average_answers(
-    problem: Problem, networks: Sequence[Network], taught: Taught, device: torch.device | str
+def teacher_answers(
+    problem: Problem,
+    taught: Taught,
+    teachers: Mapping[str, Network | Trained],
+    device: torch.device | str = "cpu",
 ) -> dict[str, Tensor]:
-    """Returns the average answer of the networks to all training rows, for each task that can be taught."""
-    rows = require_in_memory(problem.train, OPERATION)
-    tasks = [task for task in problem.tasks if can_be_taught(task, rows.targets[task.name])]
-    averages = {task.name: task.averaging for task in tasks}
-    teachers = [copy.deepcopy(network).to(device) for network in networks]
-    chunks: dict[str, list[Tensor]] = {}
-    for inputs in rows.inputs.split(rows_at_once(rows.inputs)):
-        outputs = [outputs_on(network, inputs.to(device)) for network in teachers]
-        taught_outputs = [{name: own[name] for name in averages if name in own} for own in outputs]
-        for name, values in average_answers(taught_outputs, averages, taught.weights).items():
-            chunks.setdefault(name, []).append(values.cpu())
-    return {
-        task.name: _as_answers(task, torch.cat(chunks[task.name]), rows.targets[task.name])
-        for task in tasks
-        if task.name in chunks
-    }
+    """Returns the teachers' average answer to each training row and each additional row, by task.
+
+    Answers are outputs of regression tasks, probabilities of label 1 of binary tasks, and probabilities [rows, classes]
+    of multiclass tasks, on the CPU.
+
+    Args:
+        problem: the problem.
+        taught: how students are taught.
+        teachers: the teachers, by the keys that name them in `taught`. Networks that are `Trained` must have been
+            trained on this problem.
+        device: the device to compute on.
+
+    Raises:
+        InvalidInput: see `teach`.
+    """
+    rows = require_in_memory(with_additional_rows(problem, taught).train, OPERATION)
+    networks = [copy.deepcopy(_as_network(problem, teachers[key])).to(device) for key in taught.teachers]
+    outputs = outputs_on_rows(networks, Split(rows.inputs, {}).to(device))
+    tasks = {task.name: task for task in problem.tasks if can_be_taught(task, rows.targets[task.name])}
+    usable = [{name: own[name] for name in own if name in tasks} for own in outputs]
+    averages = average_answers(usable, {task.name: task.averaging for task in problem.tasks}, taught.weights)
+    if not averages:
+        hint = "a task with a loss of its own needs `average` and `soft_targets`"
+        raise InvalidInput("networks", "must train a task with soft targets", "none that do", hint)
+    return {name: _as_target(tasks[name], average, rows.targets[name]) for name, average in averages.items()}
 
 
 def can_be_taught(task: Task, target: Tensor) -> bool:
@@ -365,21 +329,16 @@ def can_be_taught(task: Task, target: Tensor) -> bool:
     return task.kind != "multiclass" or target.dim() == 1
 
 
-def _as_answers(task: Task, outputs: Tensor, target: Tensor) -> Tensor:
+def _as_target(task: Task, outputs: Tensor, target: Tensor) -> Tensor:
     """Converts outputs to what the loss expects as a target."""
-    meaning: Average | None = AVERAGES_BY_KIND[task.kind] if task.loss is None else task.average
-    exact = outputs.double() if meaning == "softmax" else squeeze_like(outputs.double(), target)
-    if meaning == "sigmoid":
-        exact = torch.sigmoid(exact)
-    elif meaning == "softmax":
-        exact = torch.softmax(exact, 1)
+    answers = outputs.double() if task.averaging == "softmax" else squeeze_like(outputs.double(), target)
+    if task.averaging == "sigmoid":
+        answers = torch.sigmoid(answers)
+    elif task.averaging == "softmax":
+        answers = torch.softmax(answers, 1)
     if task.loss is None and task.class_weights is not None:
-        exact = _undo_class_weights(task, exact, task.class_weights)
-    fits = exact.shape == target.shape or (meaning == "softmax" and target.dim() == 1)
-    if not fits:
-        expected = f"must have outputs in the shape {list(target.shape)} of its targets to be taught"
-        raise InvalidInput(f"task {task.name!r}", expected, str(list(exact.shape)))
-    return exact.to(target.dtype)
+        answers = _undo_class_weights(task, answers, task.class_weights)
+    return answers.to(target.dtype)
 
 
 def _undo_class_weights(task: Task, probabilities: Tensor, weights: Sequence[float]) -> Tensor:
@@ -388,8 +347,6 @@ def _undo_class_weights(task: Task, probabilities: Tensor, weights: Sequence[flo
     With weights w, a network learns probabilities proportional to w · p. The loss of the student has the same weights,
     and would multiply by them once more. A class of weight 0 gets the probability 0, since nothing is known about it.
     """
-    if not any(weights):
-        return probabilities
     inverse = probabilities.new_tensor([1 / weight if weight else 0.0 for weight in weights])
     if task.kind == "multiclass":
         unweighted = probabilities * inverse

@@ -52,6 +52,7 @@ from tagalong.learn import (
     outputs_on_rows,
     relative_step_cost,
     score_outputs,
+    teacher_answers,
     why_not_batched,
     width_of_size,
 )
@@ -712,8 +713,7 @@ class Runner:
             self.restore(taught.teachers)
             jobs = {key: results[key].job for key in taught.teachers}
             teachers = {key: self._rebuild(results[key], Group(job.tasks, job.tasks)) for key, job in jobs.items()}
-            lesson = Lesson.described_by(taught, teachers, self.problem, device=self.device)
-            self._lessons[taught] = lesson.answers
+            self._lessons[taught] = teacher_answers(self.problem, taught, teachers, self.device)
         return self._lessons[taught]
 
     def _checkpoint_path(self, key: str) -> Path | None:
