@@ -71,12 +71,6 @@ def test_classes_without_training_labels_have_finite_losses() -> None:
     assert binary.loss == pytest.approx(-math.log(0.05 / 1.05))
 
 
-def test_constants_can_be_fitted_on_the_rows_that_they_are_scored_on() -> None:
-    problem = problem_of(Task("x", kind="regression"), [1.0, 3.0], [5.0, 7.0], [0.0])
-    assert constant_scores(problem, "val", fit_on="val")["x"].loss == 1.0
-    assert constant_scores(problem, "test", fit_on="val")["x"].loss == 36.0
-
-
 def test_own_losses_and_dense_targets_have_no_constant() -> None:
     inputs = torch.zeros(4, 2)
     own = Task("own", kind="custom", loss=lambda outputs, targets: (outputs[:, 0] - targets).abs())

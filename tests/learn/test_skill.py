@@ -132,6 +132,16 @@ def test_an_absolute_error_is_measured_against_the_median() -> None:
     assert skill_units(problem)["age"] == pytest.approx((2 + 1 + 0 + 7 + 98) * 2 / 10)
 
 
+def test_row_weights_count_in_the_constant_of_a_loss_of_its_own() -> None:
+    labels, weights = torch.tensor([0.0, 1.0, 2.0, 9.0]), torch.tensor([1.0, 1.0, 0.0, 3.0])
+    problem = problem_of(Task("age", "regression", loss=absolute), [labels] * 3, weights)
+    assert skill_constants(problem)["age"].tolist() == [9.0]
+    np.testing.assert_allclose(constant_losses(problem, "val")["age"], [9 * 0.6, 8 * 0.6, math.nan, 0.0])
+    assert skill_units(problem)["age"] == pytest.approx((9 + 8) / 5)
+    unweighted = problem_of(Task("age", "regression", loss=absolute), [labels] * 3, torch.zeros(4))
+    assert skill_constants(unweighted) == {}
+
+
 def test_a_dense_task_gets_one_constant_per_channel() -> None:
     draw = torch.Generator().manual_seed(0)
     labels = torch.randn(30, 2, 3, 4, generator=draw) + torch.tensor([5.0, -1.0]).view(2, 1, 1)

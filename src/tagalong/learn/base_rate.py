@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from .rows import Rows, Split
+from .rows import Rows
 from .task import Kind, Task
 
 if TYPE_CHECKING:
     from .problem import Problem
-
-_base_rates: WeakKeyDictionary[Problem, dict[str, Tensor]] = WeakKeyDictionary()
 
 
 def has_constant(problem: Problem, task: Task) -> bool:
@@ -25,7 +22,7 @@ def has_constant(problem: Problem, task: Task) -> bool:
     return targets[task.name].dim() == 1
 
 
-def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -> Tensor | None:
     """Returns the output of the head that, as a constant, minimizes the mean loss over these labels.
 
     This is the mean for regression, the log-odds of the base rate for a binary task, and the log-frequencies of the
@@ -34,8 +31,11 @@ def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -
 
     Args:
         task: the task (see `has_constant`).
-        labels: the labels [rows], with NaN for missing ones. At least one label must be present.
+        labels: the labels [rows], with NaN for missing ones.
         weights: the weight of each row, or None if all rows count the same.
+
+    Returns:
+        The output [outputs], or None if there are no labels.
 
     Example:
         >>> constant_output(Task("age", kind="regression"), torch.tensor([1.0, 2.0, torch.nan])).item()
@@ -43,29 +43,21 @@ def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -
         >>> round(constant_output(Task("ill"), torch.tensor([0.0, 0.0, 0.0, 1.0])).sigmoid().item(), 6)
         0.25
     """
-    known = labels[labels.isfinite()].double()
-    row_weights = torch.ones_like(known) if weights is None else weights[labels.isfinite()].to(known)
+    weights = torch.ones_like(labels) if weights is None else weights
+    counted = labels.isfinite() & (weights > 0)
+    known, row_weights = labels[counted].double(), weights[counted].double()
+    if not len(known):
+        return None
     if task.kind == "regression":
         return ((known * row_weights).sum() / row_weights.sum()).reshape(1)
-    if task.kind == "multiclass":
-        counts = torch.bincount(known.long(), row_weights, minlength=task.head_size)
-        return _frequencies(counts * _class_weights(task), len(known)).log()
-    row_weights = row_weights * _class_weights(task)[(known > 0.5).long()]
-    counts = torch.stack([(row_weights * (1 - known)).sum(), (row_weights * known).sum()])
-    return _frequencies(counts, len(known)).log().diff()  # of the positive and the negative class
-
-
-def _class_weights(task: Task) -> Tensor:
     classes = task.head_size if task.kind == "multiclass" else 2
-    return torch.tensor(task.class_weights or [1.0] * classes, dtype=torch.float64)
-
-
-def _frequencies(counts: Tensor, labels: int) -> Tensor:
-    """Returns the relative frequency of each class, given its weighted count. All are equal if no class counts."""
-    total = counts.sum()
-    shares = counts / total if total > 0 else torch.full_like(counts, 1 / len(counts))
-    shares = shares.clamp(min=0.5 / labels)
-    return shares / shares.sum()
+    class_weights = known.new_tensor(task.class_weights or [1.0] * classes)
+    counts = torch.bincount(known.long(), row_weights, minlength=classes) * class_weights
+    if not counts.any():  # all classes that occur have the weight 0
+        counts = torch.ones_like(counts)
+    shares = (counts / counts.sum()).clamp(min=0.5 / len(known))
+    logs = (shares / shares.sum()).log()
+    return logs if task.kind == "multiclass" else logs.diff()
 
 
 def floor_probabilities(kind: Kind, outputs: Tensor, labels: int | Tensor) -> Tensor:
@@ -92,8 +84,6 @@ def floor_probabilities(kind: Kind, outputs: Tensor, labels: int | Tensor) -> Te
 
 def read_targets(rows: Rows) -> dict[str, Tensor]:
     """Returns the targets of all rows."""
-    if isinstance(rows, Split):
-        return {name: target.cpu().double() for name, target in rows.targets.items()}
     parts = [targets for _, targets in rows.chunks()]
     return {name: torch.cat([part[name].cpu().double() for part in parts]) for name in rows.tasks}
 
@@ -101,15 +91,9 @@ def read_targets(rows: Rows) -> dict[str, Tensor]:
 def base_rates(problem: Problem) -> dict[str, Tensor]:
     """Returns the best constant outputs for the training labels of each task, see `constant_output`.
 
-    Tasks without a best constant or without training labels are left out. The result is remembered, since all labels
-    have to be read.
+    Tasks without a best constant or without training labels are left out.
     """
-    if problem not in _base_rates:
-        tasks = [task for task in problem.tasks if has_constant(problem, task)]
-        labels = read_targets(problem.train.only([task.name for task in tasks])) if tasks else {}
-        _base_rates[problem] = {
-            task.name: constant_output(task, labels[task.name], problem.train.weights)
-            for task in tasks
-            if labels[task.name].isfinite().any()
-        }
-    return _base_rates[problem]
+    tasks = [task for task in problem.tasks if has_constant(problem, task)]
+    labels = read_targets(problem.train.only([task.name for task in tasks])) if tasks else {}
+    constants = {task.name: constant_output(task, labels[task.name], problem.train.weights) for task in tasks}
+    return {name: constant for name, constant in constants.items() if constant is not None}

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from tagalong.score import Score
 
-from .base_rate import base_rates, constant_output, has_constant, read_targets
+from .base_rate import read_targets
 from .losses import mean_loss
 from .network import build_network
 from .problem import Problem
+from .rows import Rows
 from .scoring import outputs_on, row_losses_of, score_outputs, weighted_losses
 from .task import Task
 
@@ -22,15 +23,14 @@ FITTED_VALUES = 2**22  # training labels that a constant is fitted to, at most
 FITTING_STEPS = 100
 
 
-def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[str, Score]:
-    """Returns the scores of the best constants, including the loss of each row.
+def constant_scores(problem: Problem, part: str) -> dict[str, Score]:
+    """Returns the scores of the best constants for the training labels, including the loss of each row.
 
-    Tasks without a best constant are left out.
+    Tasks without a best constant (see `has_constant`) are left out.
 
     Args:
         problem: the problem.
         part: the rows to score, "train", "val" or "test".
-        fit_on: the rows for whose labels the constants are best.
 
     Example:
         >>> import numpy as np
@@ -39,18 +39,10 @@ def constant_scores(problem: Problem, part: str, fit_on: str = "train") -> dict[
         >>> round(constant_scores(problem, "test")["ill"].loss, 2)
         0.69
     """
-    tasks = [task for task in problem.tasks if has_constant(problem, task)]
-    names = [task.name for task in tasks]
-    fit_rows, score_rows = problem.splits[fit_on].only(names), problem.splits[part].only(names)
-    fitted = read_targets(fit_rows)
-    scored = fitted if part == fit_on else read_targets(score_rows)
-    scores = {}
-    for task in tasks:
-        labels, targets = fitted[task.name], scored[task.name]
-        if labels.isfinite().any():
-            outputs = constant_output(task, labels, fit_rows.weights).expand(len(targets), -1)
-            scale = problem.scales.get(task.name)
-            scores[task.name] = score_outputs(task, outputs, targets, scale, score_rows.weights)
+    rows, scores = problem.splits[part].only(problem.base_rates), {}
+    for name, targets in read_targets(rows).items():
+        outputs = problem.base_rates[name].expand(len(targets), -1)
+        scores[name] = score_outputs(problem.task(name), outputs, targets, problem.scales.get(name), rows.weights)
     return scores
 
 
@@ -63,10 +55,10 @@ def skill_constants(problem: Problem) -> dict[str, Tensor]:
     """
     constants = {}
     for task in problem.tasks:
-        if task.constant_loss is not None:
-            continue
-        constant = base_rates(problem).get(task.name) if has_constant(problem, task) else _fit(problem, task)
-        if constant is not None:
+        constant = problem.base_rates.get(task.name)
+        if constant is None and task.constant_loss is None:
+            constant = _fit(problem, task)
+        if constant is not None and task.constant_loss is None:
             constants[task.name] = constant
     return constants
 
@@ -75,26 +67,30 @@ def _fit(problem: Problem, task: Task) -> Tensor | None:
     """Minimizes the mean loss over evenly spaced training rows, and returns None if it never is finite."""
     rows = problem.train.only([task.name])
     inputs, targets = rows.batch(torch.arange(min(2, len(rows))))
-    like = outputs_on(build_network(problem, [task.name], seed=0), inputs)[task.name]  # [rows, channels, …]
-    if like.dim() < 2:
-        return None
+    like = outputs_on(build_network(problem, [task.name], seed=0), inputs)[task.name].cpu()  # [rows, channels, …]
     count = max(1, min(len(rows), FITTED_VALUES // max(1, targets[task.name][0].numel())))
     chosen = torch.linspace(0, len(rows) - 1, count, dtype=torch.float64).long()
     labels = rows.batch(chosen)[1][task.name].cpu()
-    weights = None if rows.weights is None else rows.weights[chosen]
-    if not labels.isfinite().any():
+    weights = torch.ones(count) if rows.weights is None else rows.weights[chosen].cpu()
+    labels[weights == 0] = torch.nan
+    if like.dim() < 2 or not labels.isfinite().any():
         return None
 
     def loss_of(constant: Tensor) -> Tensor:
-        return mean_loss(task, constant.expand(len(labels), *like.shape[1:]), labels, weights)
+        loss = mean_loss(task, constant.expand(len(labels), *like.shape[1:]), labels, weights)
+        return loss.nan_to_num(torch.inf, torch.inf)
 
     # An absolute error is best at the median, which gradients do not reach exactly.
     starts = [like.new_zeros(like.shape[1], *[1] * (like.dim() - 2))]
     channels = labels.unsqueeze(1) if labels.dim() < like.dim() else labels
     if channels.shape[1] == like.shape[1]:
-        values = channels.transpose(0, 1).flatten(1).to(like)
-        starts += [values.nanmedian(1)[0].view_as(starts[0]), values.nanmean(1).view_as(starts[0])]
-    fitted = min(starts, key=lambda start: float(loss_of(start).nan_to_num(torch.inf))).clone().requires_grad_()
+        values = channels.transpose(0, 1).flatten(1).to(like)  # [channels, labels]
+        shares = weights.to(like).repeat_interleave(values.shape[1] // count).where(values.isfinite(), 0)
+        ordered, order = values.sort(1)
+        below = shares.gather(1, order).cumsum(1) < shares.sum(1, keepdim=True) / 2
+        means = (shares * values.nan_to_num()).sum(1) / shares.sum(1)
+        starts += [ordered.gather(1, below.sum(1, keepdim=True)).view_as(starts[0]), means.view_as(starts[0])]
+    fitted = min(starts, key=loss_of).clone().requires_grad_()
     optimizer = torch.optim.LBFGS([fitted], max_iter=FITTING_STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -104,7 +100,7 @@ def _fit(problem: Problem, task: Task) -> Tensor | None:
         return loss
 
     optimizer.step(closure)
-    best = min([*starts, fitted.detach()], key=lambda constant: float(loss_of(constant).nan_to_num(torch.inf)))
+    best = min([*starts, fitted.detach()], key=loss_of)
     return best.expand(like.shape[1:]) if loss_of(best).isfinite() else None
 
 
@@ -118,11 +114,12 @@ def constant_losses(
         part: "train", "val" or "test".
         constants: the constants. If None, those that skill is measured against.
     """
-    weights = problem.splits[part].weights
+    rows = problem.splits[part]
     losses = _unweighted_losses(problem, part, skill_constants(problem) if constants is None else constants)
-    if weights is None:
+    if rows.weights is None:
         return losses
-    return {task: weighted_losses(rows[None], weights.double().numpy()[None])[0] for task, rows in losses.items()}
+    weights = _row_weights(rows)[None]
+    return {task: weighted_losses(own[None], weights)[0] for task, own in losses.items()}
 
 
 def skill_units(problem: Problem, constants: Mapping[str, Tensor] | None = None) -> dict[str, float]:
@@ -134,29 +131,33 @@ def skill_units(problem: Problem, constants: Mapping[str, Tensor] | None = None)
             if the constant is always right.
     """
     constants = skill_constants(problem) if constants is None else constants
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
-    for part, rows in problem.splits.items():
-        for task, losses in _unweighted_losses(problem, part, constants).items():
-            weights = np.ones(len(losses)) if rows.weights is None else rows.weights.double().numpy()
-            counted = np.isfinite(losses) & (weights > 0)
-            sums[task] = sums.get(task, 0.0) + float(losses[counted] @ weights[counted])
-            counts[task] = counts.get(task, 0.0) + float(weights[counted].sum())
-    return {task: total / counts[task] for task, total in sums.items() if total > 0}
+    parts = [_unweighted_losses(problem, part, constants) for part in problem.splits]
+    weights = np.concatenate([_row_weights(rows) for rows in problem.splits.values()])
+    units = {}
+    for task in parts[0]:
+        losses = np.concatenate([by_task[task] for by_task in parts])
+        counted = np.isfinite(losses) & (weights > 0)
+        total = float(losses[counted] @ weights[counted])
+        if total > 0:
+            units[task] = total / float(weights[counted].sum())
+    return units
+
+
+def _row_weights(rows: Rows) -> NDArray[np.float64]:
+    return np.ones(len(rows)) if rows.weights is None else rows.weights.double().numpy()
 
 
 def _unweighted_losses(problem: Problem, part: str, constants: Mapping[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    tasks = [task for task in problem.tasks if task.constant_loss is not None or task.name in constants]
-    rows = problem.splits[part].only([task.name for task in tasks])
-    losses = {}
-    parts: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks if task.constant_loss is None}
+    names = [task.name for task in problem.tasks if task.constant_loss is not None or task.name in constants]
+    rows = problem.splits[part].only(names)
+    losses: dict[str, list[NDArray[np.float64]]] = {name: [] for name in names}
     for _, targets in rows.chunks():
-        for name, chunks in parts.items():
-            outputs = constants[name].to(targets[name].device).expand(1, len(targets[name]), *constants[name].shape)
-            chunks.append(row_losses_of(problem.task(name), outputs, targets[name])[0])
-    for task in tasks:
-        if task.constant_loss is None:
-            losses[task.name] = np.concatenate(parts[task.name])
-        else:
-            losses[task.name] = np.where(rows.labelled(task.name).cpu().numpy(), task.constant_loss, np.nan)
-    return losses
+        for name, labels in targets.items():
+            task = problem.task(name)
+            if task.constant_loss is None:
+                outputs = constants[name].to(labels.device).expand(1, len(labels), *constants[name].shape)
+                losses[name].append(row_losses_of(task, outputs, labels)[0])
+            else:
+                has_label = labels.isfinite().flatten(1).any(1) if labels.dim() > 1 else labels.isfinite()
+                losses[name].append(np.where(has_label.cpu().numpy(), task.constant_loss, np.nan))
+    return {name: np.concatenate(chunks) for name, chunks in losses.items()}

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 
-from .base_rate import base_rates
 from .early_stopping import halve_rows
 from .fitted_heads import FittedHead, FittedHeads, label_weights
 from .job import Job, Trained
@@ -28,7 +27,7 @@ def fit(problem: Problem, job: Job) -> Trained:
         labels = int((label_weights(splits["train"], task) > 0).sum())
         head.fill(labels=max(1, labels))
         if labels:
-            head.fill(constant=base_rates(problem)[task.name].cpu())
+            head.fill(constant=problem.base_rates[task.name].cpu())
     factory.fit(network.heads, tasks, splits["train"], splits["val"])
 
     val, test = (average_scores_on(problem, [network], splits[part]) for part in ("val", "test"))

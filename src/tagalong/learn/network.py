@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tagalong._version import is_own_module
 from tagalong.errors import InvalidInput
 
-from .base_rate import base_rates
 from .piecewise_linear import Edges, PiecewiseLinear, checked_edges, count_bins, describe_edges
 from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
 from .task import Task
@@ -137,10 +136,10 @@ def _make_head(problem: Problem, task: Task, features: int, seed: int, like: Ten
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
     head = head.to(like.dtype) if like.is_floating_point() else head
     is_own = task.head is None and (problem.head is None or isinstance(problem.head, ModuleFactory))
-    if problem.recipe.start_heads == "base_rate" and is_own and task.name in (rates := base_rates(problem)):
+    if problem.recipe.start_heads == "base_rate" and is_own and task.name in problem.base_rates:
         bias = head.get_parameter("bias")
         with torch.no_grad():
-            bias.copy_(rates[task.name].expand_as(bias))  # of every member, if there are several
+            bias.copy_(problem.base_rates[task.name].expand_as(bias))  # of every member, if there are several
     return head
 
 

@@ -17,6 +17,7 @@ from tagalong.errors import InvalidInput, as_names, is_integer, pluralize, raise
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
+from .base_rate import base_rates
 from .classical import FITTED, fitted_network, why_not_fitted
 from .network import Encoder, EncoderName
 from .recipe import Recipe
@@ -414,6 +415,11 @@ class Problem:
                 splits[part] = replace(require_in_memory(splits[part], "weighting rows"), weights=weights)
             self._variants["weights", name] = replace(self, **splits)  # type: ignore[arg-type]
         return self._variants["weights", name]
+
+    @cached_property
+    def base_rates(self) -> dict[str, Tensor]:
+        """The best constant outputs for the training labels of each task, as far as there are any."""
+        return base_rates(self)
 
     @cached_property
     def _variants(self) -> dict[tuple[str, str], Problem]:
