@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,9 +15,7 @@ from tagalong._version import is_own_module
 
 from .network import ModuleFactory, Network
 from .problem import Problem
-from .task import Kind, Task
-
-PLAIN = (bool, int, float, str, type(None))
+from .task import Task
 
 
 def describe_network(problem: Problem, network: Network, features: int, width: float) -> dict[str, Any] | None:
@@ -51,26 +50,17 @@ def rebuild_network(document: Mapping[str, Any]) -> Network:
     Raises:
         ValueError: If the document names a class that is not one of tagalong's encoders or heads.
     """
-    encoder, head = document["encoder"], document["head"]
+    encoder, head, kinds = document["encoder"], document["head"], document["kinds"]
     make_encoder = _make_factory(encoder)
-    make_head = _linear_head if head is None else _make_factory(head)
-    features, outputs = int(document["features"]), document["outputs"]
+    make_head: Callable[[Task, int], nn.Module] = Task.make_head if head is None else _make_factory(head)
+    heads = []
     with torch.device("meta"):
-        heads = [make_head(_make_task(name, document["kinds"][name], size), features) for name, size in outputs.items()]
-        network = Network(make_encoder(width=float(encoder["width"])), heads, list(outputs), int(document["seed"]))
-    dtype = getattr(torch, document["dtype"])
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"unknown dtype {document['dtype']!r}")
-    return network.to(dtype)
-
-
-def _make_task(name: str, kind: Kind, size: int) -> Task:
-    # Heads do not depend on the loss, but only tasks with a loss may have any number of outputs.
-    return Task(name, kind, classes=max(size, 2), outputs=size, loss=torch.sub)
-
-
-def _linear_head(task: Task, features: int) -> nn.Module:
-    return nn.Linear(features, task.head_size)
+        for name, size in document["outputs"].items():
+            # Heads do not depend on the loss, but only tasks with a loss may have any number of outputs.
+            task = Task(name, kinds[name], classes=max(size, 2), outputs=size, loss=torch.sub)
+            heads.append(make_head(task, int(document["features"])))
+        network = Network(make_encoder(width=float(encoder["width"])), heads, list(kinds), int(document["seed"]))
+    return network.to(getattr(torch, document["dtype"]))
 
 
 def _describe_factory(factory: Any) -> dict[str, Any] | None:
@@ -79,18 +69,11 @@ def _describe_factory(factory: Any) -> dict[str, Any] | None:
     if not (isinstance(factory, ModuleFactory) and is_own_module(kind.__module__)):
         return None
     arguments = {name: getattr(factory, name) for name in inspect.signature(kind).parameters}
-    plain = {name: _as_lists(value) for name, value in arguments.items()}
-    if not all(_is_plain(value) for value in plain.values()):
+    try:
+        plain = json.loads(json.dumps(arguments))
+    except TypeError:
         return None
     return {"class": f"{kind.__module__}.{kind.__qualname__}", "arguments": plain}
-
-
-def _as_lists(value: Any) -> Any:
-    return [_as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _is_plain(value: Any) -> bool:
-    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, PLAIN)
 
 
 def _make_factory(description: Mapping[str, Any]) -> Any:

@@ -27,20 +27,16 @@ def average_answers(
         averages: how to average the outputs for each task; not needed for tasks that one network serves.
         weights: the weight of each network in the averages. If empty, all networks count the same.
     """
-    members: dict[str, list[int]] = {}
-    for index, network in enumerate(outputs):
-        for task in network:
-            members.setdefault(task, []).append(index)
     answers = {}
-    for task, indices in members.items():
-        own = [outputs[index][task] for index in indices]
-        average = averages.get(task)
+    for task in dict.fromkeys(task for network in outputs for task in network):
+        members = [index for index, network in enumerate(outputs) if task in network]
+        own, average = [outputs[index][task] for index in members], averages.get(task)
         if len(own) == 1:
             answers[task] = own[0]
         elif average is None:
             raise ValueError(f"it is not known how to average the outputs for the task {task!r}")
         else:
-            answers[task] = average_outputs(own, average, [weights[index] for index in indices] if weights else ())
+            answers[task] = average_outputs(own, average, [weights[index] for index in members] if weights else ())
     return answers
 
 

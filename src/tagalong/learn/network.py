@@ -149,10 +149,8 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
         features = encoder(inputs)
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        inputs_given = f"inputs of shape {list(inputs.shape)}"
-        raise InvalidInput(
-            "encoder", "must return a tensor of shape [rows, features, …]", f"{found} for {inputs_given}"
-        )
+        found = f"{found} for inputs of shape {list(inputs.shape)}"
+        raise InvalidInput("encoder", "must return a tensor of shape [rows, features, …]", found)
     return int(features.shape[1])
 
 
@@ -197,16 +195,21 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 def _is_random(module: nn.Module) -> bool:
     """Returns whether a forward pass in training mode may draw random numbers."""
-    return any(_may_be_random(part) for part in module.modules())
-
-
-def _may_be_random(part: nn.Module) -> bool:
-    if "Dropout" in type(part).__name__ or isinstance(part, (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)):
-        return True
-    if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
-        return True
-    module = type(part).__module__
-    return not (module.startswith("torch.nn") or is_own_module(module))  # unknown layers may call functional.dropout
+    known = (
+        nn.RReLU,
+        nn.FractionalMaxPool2d,
+        nn.FractionalMaxPool3d,
+        nn.MultiheadAttention,
+        nn.RNNBase,
+        nn.Transformer,
+    )
+    for part in module.modules():
+        kind = type(part)
+        # Unknown layers may call functional.dropout.
+        is_unknown = not (kind.__module__.startswith("torch.nn") or is_own_module(kind.__module__))
+        if is_unknown or "Dropout" in kind.__name__ or isinstance(part, known):
+            return True
+    return False
 
 
 class ModuleFactory:

@@ -13,7 +13,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tagalong.errors import InvalidInput, as_names, is_integer, pluralize, raise_problems, task_name_problems
+from tagalong.errors import (
+    InvalidInput,
+    as_names,
+    first_few,
+    is_integer,
+    one_of,
+    pluralize,
+    raise_problems,
+    task_name_problems,
+)
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -94,10 +103,6 @@ class Problem:
             raise InvalidInput("recipe", "must be a Recipe", repr(self.recipe), "write Recipe(epochs=10)")
         if not callable(self.encoder):
             raise InvalidInput("encoder", "must be a module, or a function that creates one", repr(self.encoder))
-        weights = {part: {f"`{part}.weights`": split.weights} for part, split in self.splits.items()}
-        for name, by_part in self.weightings.items():
-            for part, own in by_part.items():
-                weights[part][f"`weightings[{name!r}][{part!r}]`"] = own
         for part, split in self.splits.items():
             if missing := [name for name in self.names if name not in split.tasks]:
                 raise InvalidInput(part, "must have a target for every task", f"none for {', '.join(missing)}")
@@ -105,7 +110,8 @@ class Problem:
                 if len(target) != len(split):
                     argument = f"`{part}`: the target of {name!r}"
                     raise InvalidInput(argument, f"must have {len(split)} rows", str(len(target)))
-            for argument, row_weights in weights[part].items():
+            weights = {f"`weightings[{name!r}][{part!r}]`": own.get(part) for name, own in self.weightings.items()}
+            for argument, row_weights in {f"`{part}.weights`": split.weights, **weights}.items():
                 if row_weights is not None and not _are_weights(row_weights, len(split)):
                     raise InvalidInput(argument, f"must have {len(split)} finite numbers that are not negative")
         if self.unlabelled is not None:
@@ -279,15 +285,11 @@ class Problem:
         return Problem(**fields)
 
     def __repr__(self) -> str:
-        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:MAX_SHOWN_TASKS]]
-        if len(self.tasks) > MAX_SHOWN_TASKS:
-            tasks.append(f"and {len(self.tasks) - MAX_SHOWN_TASKS} more")
+        tasks = first_few([f"{task.name} ({task.kind})" for task in self.tasks], MAX_SHOWN_TASKS)
         rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
         train = self.train
         inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"
-        return (
-            f"Problem {self.name!r}\n{pluralize(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
-        )
+        return f"Problem {self.name!r}\n{pluralize(len(self.tasks), 'task')}: {tasks}\nrows: {rows}; {inputs}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -304,7 +306,7 @@ class Problem:
         for task in self.tasks:
             if task.name == name:
                 return task
-        raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.names))}", repr(name))
+        raise InvalidInput("task", one_of(self.names), repr(name))
 
     def only(self, names: Iterable[str]) -> Problem:
         """Returns a problem with only these tasks, in this order."""
@@ -352,17 +354,13 @@ class Problem:
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """Creates an encoder that is `width` times as wide, using torch's global random number generator."""
+        is_module = isinstance(self.encoder, nn.Module)
+        if width != 1 and (is_module or "width" not in inspect.signature(self.encoder).parameters):
+            expected = "must be a function with a `width` argument to support wider networks"
+            raise InvalidInput("encoder", expected, hint="define it as def encoder(width=1)")
         if isinstance(self.encoder, nn.Module):
-            if width != 1:
-                expected = "must be a callable with a `width` argument to support wider networks"
-                raise InvalidInput("encoder", expected, "a module")
             return copy.deepcopy(self.encoder)
-        if width == 1:
-            return self.encoder()
-        if "width" not in inspect.signature(self.encoder).parameters:
-            hint = "define it as def encoder(width=1)"
-            raise InvalidInput("encoder", "must have a `width` argument to support wider networks", "none", hint)
-        return self.encoder(width=width)
+        return self.encoder() if width == 1 else self.encoder(width=width)
 
     @property
     def alternatives(self) -> tuple[str, ...]:
@@ -391,8 +389,7 @@ class Problem:
             return self
         if name not in self.alternatives:
             hint = "only tables have alternatives, and TabM only replaces their default network"
-            expected = f"must be None or one of {', '.join(map(repr, self.alternatives))}"
-            raise InvalidInput("network", expected if self.alternatives else "must be None", repr(name), hint)
+            raise InvalidInput("network", one_of([None, *self.alternatives]), repr(name), hint)
         if ("network", name) not in self._variants:
             if name in FITTED:
                 fields = fitted_network(name)
@@ -407,8 +404,7 @@ class Problem:
         if name is None:
             return self
         if name not in self.weightings:
-            names = ", ".join(map(repr, self.weightings))
-            raise InvalidInput("weighting", f"must be None or one of [{names}]", repr(name))
+            raise InvalidInput("weighting", one_of([None, *self.weightings]), repr(name))
         if ("weights", name) not in self._variants:
             splits = dict(self.splits)
             for part, weights in self.weightings[name].items():
