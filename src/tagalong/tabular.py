@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import io
-import math
 import re
 import zipfile
 import zlib
@@ -25,12 +23,10 @@ if TYPE_CHECKING:
 
 TableSource: TypeAlias = "str | PathLike[str] | pd.DataFrame | Mapping[str, Any] | Iterable[Mapping[str, Any]]"
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
-BLANK = " \r\n" + "".join(DELIMITERS)
-SAMPLE_SIZE = 200_000  # characters that are searched for the delimiter
-QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
+QUOTED = re.compile('"[^"]*"')
+BLANK_LINES = re.compile(r"(?: *\n)*")
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})  # in lower case
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
-UNCLOSED_HINT = "is there an unclosed quotation mark?"
 
 
 class TableError(InvalidInput):
@@ -109,7 +105,7 @@ def read_text(path: Path) -> str:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 files = [name for name in archive.namelist() if not name.endswith("/") and "__MACOSX/" not in name]
                 if len(files) != 1:
-                    raise ValueError(f"must be the only file in an archive, found {len(files)}; save workbooks as CSV")
+                    raise ValueError(f"{len(files)} files in an archive; save workbooks as CSV")
                 content = archive.read(files[0])
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise TableError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
@@ -118,53 +114,50 @@ def read_text(path: Path) -> str:
         text = content.decode(encoding)
     except UnicodeDecodeError:
         text = content.decode("latin-1")  # often used by Western spreadsheets; decodes any bytes
-    if "\0" in text:
-        raise TableError(path, "is not a text file", hint="save the table as a UTF-8 CSV file")
-    if not text.strip(BLANK):
-        raise TableError(path, "is empty")
+    if "\0" in text or not text.strip():
+        raise TableError(path, "must be a text file that is not empty", hint="save the table as a UTF-8 CSV file")
     return text
 
 
 def _parse_text(path: Path, keep_empty: bool) -> pd.DataFrame:
-    """Returns the cells as text. `pandas.read_csv` would silently fill short rows and rename repeated columns."""
+    """Returns the cells as text. The first row is read like the others, since pandas would rename repeated columns."""
     import pandas as pd
 
-    text = read_text(path)
-    rows: dict[int, list[str]] = {}  # by the line on which they start
-    line, width, delimiter = 1, 0, _find_delimiter(text)
+    text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
+    body = text.lstrip(" \n")
+    header = QUOTED.sub("", body.partition("\n")[0])
+    delimiter = max(DELIMITERS, key=header.count)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if any(cells) or (keep_empty and 0 < len(cells) == width):
-                rows[line], width = cells, width or len(cells)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise TableError(f"{path}, line {line}", f"is not a row of a table: {error}", hint=UNCLOSED_HINT) from error
-    problems: list[InvalidInput] = []
-    for line, cells in rows.items():
-        if len(cells) != width:
-            hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
-            hint = UNCLOSED_HINT if any("\n" in cell for cell in cells) else hint
-            problems.append(TableError(f"{path}, line {line}", f"must have {width} cells", str(len(cells)), hint))
-    raise_problems(problems, TableError)
-    header, *others = list(rows.values()) or [[]]
-    frame = pd.DataFrame(others, pd.Index(list(rows)[1:], name="line"), header, dtype=object)
+        cells = pd.read_csv(
+            io.StringIO(body.rstrip("\n")),
+            sep=delimiter,
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+            skipinitialspace=True,
+            skip_blank_lines=False,
+            engine="python",  # which tells cells that are empty from cells that a row lacks
+        )
+    except pd.errors.ParserError as error:
+        raise TableError(path, f"is not a table: {error}", hint=DECIMAL_COMMA_HINT) from error
+    cells.index += text.count("\n", 0, len(text) - len(body)) + 1  # lines, if no cell spans several
+    cells.index.name = "line"
+    cells = cells.apply(lambda column: column.str.strip())
+    is_short = cells.isna().any(axis=1)
+    is_empty = (cells.isna() | (cells == "")).all(axis=1)
+    raise_problems(
+        [
+            TableError(f"{path}, line {line}", f"must have {cells.shape[1]} cells", str(count))
+            for line, count in cells[is_short & ~is_empty].count(axis=1).items()
+        ],
+        TableError,
+    )
+    cells = cells[~is_short] if keep_empty else cells[~is_empty]
+    if len(cells) < 2:
+        raise TableError(path, "must have columns and at least one row", "none")
+    frame = cells[1:].set_axis(cells.iloc[0].tolist(), axis=1)
     frame.attrs["decimal_comma"] = delimiter != ","
     return frame
-
-
-def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that yields the most names in the header and, if possible, equally long rows."""
-    lines = re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE_SIZE]))
-    complete = lines[: max(1, len(lines) - 1)] if len(text) > SAMPLE_SIZE else lines
-    counts = [Counter(line) for line in complete if line.strip(BLANK)] or [Counter()]
-
-    def rank(delimiter: str) -> tuple[bool, int]:
-        header, *others = [count[delimiter] for count in counts]
-        return header > 0 and all(count == header for count in others), header
-
-    return max(DELIMITERS, key=rank)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -184,7 +177,7 @@ def parse_numbers(table: pd.DataFrame, columns: Sequence[str], problems: list[In
 
     Adds a problem for every cell that contains something else.
     """
-    numbers = table[columns].map(lambda cell: parse_number(cell, table.attrs["decimal_comma"])).astype(np.float64)
+    numbers = table[columns].apply(as_numbers, decimal_comma=table.attrs["decimal_comma"])
     for row, column in np.argwhere(np.isinf(numbers.to_numpy())):
         cell = table[columns].iat[row, column]
         place = f"{table.attrs['place']}, line {table.index[row]}, column {columns[column]!r}"
@@ -193,17 +186,18 @@ def parse_numbers(table: pd.DataFrame, columns: Sequence[str], problems: list[In
     return numbers
 
 
-def parse_number(cell: str, decimal_comma: bool = False) -> float:
-    """Parses a number. Returns NaN if the value is missing, and infinity if the cell is not a number.
+def as_numbers(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
+    """Parses text as numbers: NaN where the value is missing, and infinity where a cell is not a number.
 
     Example:
-        >>> parse_number("-2e-3"), parse_number("NA"), parse_number("1,5", decimal_comma=True), parse_number("x")
-        (-0.002, nan, 1.5, inf)
+        >>> import pandas as pd
+        >>> as_numbers(pd.Series(["-2e-3", "NA", "1,5", "12_3"]), decimal_comma=True).tolist()
+        [-0.002, nan, 1.5, inf]
     """
-    if cell.strip().lower() in MISSING_WORDS:
-        return math.nan
-    try:
-        # Python would read the code 12_3 as 123.
-        return math.inf if "_" in cell else float(cell.replace(",", ".") if decimal_comma else cell)
-    except ValueError:
-        return math.inf
+    import pandas as pd
+
+    text = cells.str.replace(",", ".") if decimal_comma else cells
+    is_number = pd.to_numeric(text, errors="coerce").notna()
+    is_missing = cells.isna() | cells.str.lower().isin(MISSING_WORDS)
+    # Python's numbers are exact, unlike those of `to_numeric`.
+    return text.where(is_number).astype(np.float64).mask(~is_number & ~is_missing, np.inf)

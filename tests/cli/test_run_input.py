@@ -49,10 +49,10 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill'"),
     "new class": (parts, ["--targets", "age,kind", "--split-column", "part"], "'w'"),
     "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x'"),
-    "one row": (first(1), [], "table.csv"),
+    "one row": (first(1), [], "distinct labels"),
     "no row": (first(0), [], "table.csv"),
     "no features": (dict, ["--ignore", "x,y"], "--features"),
-    "two groups": (with_column("who", [0, 1] * (ROWS // 2)), ["--group-column", "who"], "--group-column"),
+    "two groups": (with_column("who", [0, 1] * (ROWS // 2)), ["--group-column", "who"], "3 groups"),
     "wrong kind": (dict, ["--kinds", "age=binary"], "'age'"),
     "wrong error": (dict, ["--errors", "age=auroc"], "--errors"),
 }

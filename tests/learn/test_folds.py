@@ -140,7 +140,7 @@ def test_changed_settings_and_tasks_are_kept() -> None:
         (lambda: table_problem().folds(2), "folds"),
         (lambda: table_problem().folds()[0].folds(), "problem"),
         (lambda: table_problem(split=(range(80), range(80, 100), range(100, ROWS))).folds(), "problem"),
-        (lambda: Problem.from_arrays(np.eye(20), np.arange(20.0), ["a"], groups=np.arange(20) % 4).folds(), "groups"),
+        (lambda: Problem.from_arrays(np.eye(20), np.arange(20.0), ["a"], groups=np.arange(20) % 4).folds(), "5 groups"),
     ],
 )
 def test_what_cannot_be_split_into_folds_is_refused(make: Any, argument: str) -> None:

@@ -141,7 +141,7 @@ def test_split_column_names_the_parts(frame) -> None:
     frame.loc[0, "part"] = "later"
     assert_refused(frame, "'later'", **SETTINGS, split_column="part")
     frame["part"] = "train"
-    assert_refused(frame, "val", "test", **SETTINGS, split_column="part")
+    assert_refused(frame, "val and test", **SETTINGS, split_column="part")
 
 
 def test_inputs_may_come_from_a_file_next_to_the_table(frame, tmp_path) -> None:
@@ -191,7 +191,6 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     draw = np.random.default_rng(1)
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(draw.integers(0, 900, ROWS), "D")
     frame["same"], frame["visit"], frame["seen"] = 1, days.strftime("%d.%m.%Y"), days
-    frame["price"] = [f"${price:.2f}" for price in draw.random(ROWS)]
     frame["row"] = np.arange(ROWS) + 7
     frame["remark"] = [f"{row} is fine" for row in range(ROWS)]
     path = tmp_path / "indexed.csv"
@@ -205,7 +204,6 @@ def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     for column, said in {"row": "IDs", "id": "IDs", "remark": "IDs", "same": "vary", "visit": "dates", "city": "categ",
                          "age": "median"}.items():  # fmt: skip
         assert any(said in note for note in notes_about(problem, column)), column
-    assert any(note.startswith("warning: ") for note in notes_about(problem, "price"))
     assert any("unnamed" in note for note in problem.notes)
 
     listed = Problem.from_table(frame, ["ill"], features=["row", "remark", "age"], split=SPLIT)
@@ -290,7 +288,6 @@ NUMBERS = np.random.default_rng(0).normal(size=60)
         ({"data": {"y": 3}}, "`data`"),
         ({"data": b"abc"}, "`data`"),
         ({"data": pd.DataFrame(np.ones((40, 3)), columns=[1, "1", "y"])}, "'1' more than once"),
-        ({"data": {"a": NUMBERS[:1], "y": NUMBERS[:1]}}, "`data`"),
         ({"data": {"a": NUMBERS * 1e300, "y": NUMBERS}}, "column 'a'"),
         ({"data": {"a": NUMBERS * 0, "b": NUMBERS * 0, "y": NUMBERS}}, "'a', 'b'"),
         ({"data": {"a": [10**400, *range(1, 60)], "y": NUMBERS}}, "column 'a'"),

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems, task_name_problems
-from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
+from tagalong.learn import MLP, Problem, Recipe, Task
 from tagalong.study import Best, Results, Study
 
 Columns = dict[str, NDArray[Any]]
@@ -364,7 +364,10 @@ def _encode_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
 
 def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Returns a mask of the rows that have a label."""
-    return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
+    import pandas as pd
+
+    labels = pd.Series(column.tolist(), dtype=object)
+    return np.asarray(labels.notna() & (labels.astype(str).str.strip() != ""))
 
 
 def _stack_columns(columns: list[NDArray[Any]], one_dimensional: bool) -> NDArray[Any]:

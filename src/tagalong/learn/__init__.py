@@ -24,7 +24,7 @@ from .capacity import (
 )
 from .chunks import networks_at_once as networks_at_once
 from .classical import FITTED as FITTED, why_not_fitted as why_not_fitted
-from .column_types import is_missing as is_missing, read_columns as read_columns
+from .column_types import read_columns as read_columns
 from .constant import (
     constant_losses as constant_losses,
     constant_scores as constant_scores,

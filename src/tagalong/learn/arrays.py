@@ -7,26 +7,18 @@ from functools import partial
 from typing import Any, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import (
-    InvalidInput,
-    as_names,
-    collect,
-    raise_problems,
-    task_name_problems,
-)
+from tagalong.errors import InvalidInput, as_tuple, collect, raise_problems, task_name_problems
 
 from .column_types import group_labels
 from .network import Encoder, EncoderName
 from .preparation import Scaling, read_inputs
 from .recipe import Recipe
 from .source import Source
-from .splitting import are_fractions, check_fractions, choose_split
-from .table_warnings import table_warnings
-from .targets import read_target, task_names
+from .splitting import are_fractions, choose_split
+from .targets import read_targets, task_names
 from .task import Task
 
 ENCODER_NAMES = get_args(EncoderName)
@@ -48,48 +40,32 @@ def fields_from_arrays(
     unlabelled: Any,
 ) -> dict[str, Any]:
     """Returns the fields of a problem; see `Problem.from_arrays`."""
-    problems = setting_problems(split, encoder)
-    tasks = collect(problems, as_names, tasks)
-    raise_problems(problems)
+    check_settings(split, encoder)
+    names = task_names(as_tuple(tasks, "tasks", "names", "['age']"))
+    raise_problems(task_name_problems(names))
 
     # Read everything that can be read, so that one error lists all problems.
-    names = task_names(tasks)
-    problems = task_name_problems(names)
-    columns = {} if problems else collect(problems, _target_columns, targets, names) or {}
-    row_groups = None if groups is None else collect(problems, group_labels, groups)
+    problems: list[InvalidInput] = []
     raw = collect(problems, read_inputs, inputs, is_custom(encoder))
+    columns = collect(problems, _target_columns, targets, names) or {}
+    row_groups = None if groups is None else collect(problems, group_labels, groups)
     weights = None
     if raw is not None:
-        rows = len(raw)
-        lengths = {f"`targets`: {task!r}": len(column) for task, column in columns.items()}
-        if row_groups is not None:
-            lengths["groups"] = len(row_groups)
-        wrong = {argument: length for argument, length in lengths.items() if length != rows}
-        problems += [
-            InvalidInput(argument, f"must have {rows} rows to match `inputs`", str(length))
-            for argument, length in wrong.items()
-        ]
         collect(problems, check_encoder, raw, encoder)
-        weights = None if sample_weight is None else collect(problems, _read_weights, sample_weight, rows)
-        if are_fractions(split):
-            before = len(problems)
-            collect(problems, check_fractions, split, rows, None if "groups" in wrong else row_groups)
-            if len(problems) > before:  # with too few rows, every task would report the same problem again
-                columns = {}
-    task_targets = [
-        collect(problems, read_target, task, column) for task, column in zip(tasks, columns.values(), strict=False)
-    ]
+        if sample_weight is not None:
+            weights = collect(problems, _read_weights, sample_weight, len(raw))
+        lengths = {f"`targets`: {task!r}": column for task, column in columns.items()} | {"groups": row_groups}
+        for argument, column in lengths.items():
+            if column is not None and len(column) != len(raw):
+                expected = f"must have {len(raw)} rows to match `inputs`"
+                problems.append(InvalidInput(argument, expected, str(len(column))))
+    task_targets = read_targets(tasks, columns, problems)
     raise_problems(problems)
 
-    row_split = choose_split(task_targets, len(raw), split, row_groups, seed)
-    warnings = []
-    if raw.dim() == 2:
-        features = list(map(str, getattr(inputs, "columns", range(raw.shape[1]))))
-        warnings = table_warnings(features, raw, task_targets, row_split, row_groups)
     source = Source(
         tuple(task_targets),
         raw,
-        scaling_of(inputs, raw),
+        partial(Scaling.fitted, keep_float64=isinstance(inputs, Tensor)),
         groups=row_groups,
         row_weights=weights,
         encoder=encoder,
@@ -98,7 +74,9 @@ def fields_from_arrays(
         seed=seed,
         fixed_split=not are_fractions(split),
     )
-    return source.named_fields(name, source.fields(row_split), notes, warnings)
+    row_split = choose_split(task_targets, len(raw), split, row_groups, seed)
+    features = list(map(str, getattr(inputs, "columns", range(raw.shape[1])))) if raw.dim() == 2 else []
+    return source.named_fields(name, source.fields(row_split), features, notes)
 
 
 def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
@@ -109,16 +87,14 @@ def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     return weights
 
 
-def setting_problems(split: Any, encoder: Any) -> list[InvalidInput]:
-    """Lists settings of the wrong type; they are checked before the data, which may take long to read."""
-    problems = []
+def check_settings(split: Any, encoder: Any) -> None:
+    """Raises an error for settings of the wrong type, before the data are read, which may take long."""
     if isinstance(split, (str, bytes)) or not isinstance(split, Sequence | np.ndarray):
         expected = "must be three fractions or three arrays of row numbers (train, validation, test)"
-        problems.append(InvalidInput("split", expected, repr(split)))
+        raise InvalidInput("split", expected, repr(split))
     if isinstance(encoder, str) and encoder not in ENCODER_NAMES:
         expected = f"must be {' or '.join(map(repr, ENCODER_NAMES))}, a module, or a function that creates one"
-        problems.append(InvalidInput("encoder", expected, repr(encoder)))
-    return problems
+        raise InvalidInput("encoder", expected, repr(encoder))
 
 
 def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -134,7 +110,7 @@ def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if array.ndim != 2 or array.shape[1] != len(names):
         expected = f"must have the shape [rows, {len(names)}], one column per task"
         raise InvalidInput("targets", expected, str(list(array.shape)))
-    return {name: array[:, number] for number, name in enumerate(names)}
+    return dict(zip(names, array.T, strict=True))
 
 
 def is_custom(encoder: Encoder | EncoderName | None) -> bool:
@@ -145,17 +121,5 @@ def is_custom(encoder: Encoder | EncoderName | None) -> bool:
 def check_encoder(raw: Tensor, encoder: Encoder | EncoderName | None) -> None:
     """Raises an error if the inputs are not flat and no encoder of the user's was given."""
     if raw.dim() != 2 and not is_custom(encoder):
-        shape = f"[rows, {', '.join(map(str, raw.shape[1:]))}]"
-        expected = f"must be a module, or a function that creates one, for inputs of shape {shape}"
+        expected = f"must be a module, or a function that creates one, for inputs of shape {list(raw.shape)}"
         raise InvalidInput("encoder", expected, repr(encoder))
-
-
-def scaling_of(original: Any, raw: Tensor) -> partial[Scaling]:
-    """Returns the function that fits the preparation of arrays, which standardizes flat inputs.
-
-    The inputs of networks are float32, except for float64 tensors and unconverted integers.
-    """
-    dtype = raw.dtype
-    if raw.is_floating_point() and not (isinstance(original, Tensor) and original.dtype == torch.float64):
-        dtype = torch.float32
-    return partial(Scaling.fitted, standardize=raw.dim() == 2 and raw.is_floating_point(), dtype=dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput
-from tagalong.tabular import MISSING_WORDS, TableSource, parse_number, read_table
+from tagalong.tabular import MISSING_WORDS, TableSource, as_numbers, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
 BOOLEAN_WORDS = {"true": 1.0, "false": 0.0}
 MAX_MAGNITUDE = 1e150  # the square of a larger number overflows
 MOSTLY_NUMBERS = 0.9  # the fraction of numbers above which the other cells of a column are taken for typing errors
-SHOWN_CELLS = 3
-SHOWN_CHARACTERS = 40
+SHOWN_CELLS, SHOWN_CHARACTERS = 3, 40
 MISSING_HINT = "write NA where a value is missing"
 # Where day and month could be either, the first format that fits all cells is used.
 DATE_FORMATS = ("ISO8601", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
@@ -65,14 +62,12 @@ def typed_column(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
         return pd.Series(cells.to_numpy(np.float64, na_value=np.nan), cells.index)
     text = cells.astype("string").str.strip()
     lower = text.str.lower()
-    text = text.mask(lower.isin(MISSING_WORDS))
-    if text.notna().any() and lower[text.notna()].isin(BOOLEAN_WORDS).all():
-        return lower.map(BOOLEAN_WORDS).astype(np.float64)
-    if not text.str.contains("_", regex=False).any():  # Python would read the code 12_3 as 123
-        for numbers in [text, text.str.replace(",", ".", regex=False)] if decimal_comma else [text]:
-            with suppress(ValueError):
-                return pd.Series(numbers.to_numpy(object, na_value=np.nan).astype(np.float64), cells.index)
-    return text.astype(object).where(text.notna(), None)
+    present = text.notna() & ~lower.isin(MISSING_WORDS)
+    text = text.astype(object).where(present, None)
+    for numbers in (lower.map(BOOLEAN_WORDS).astype(np.float64), as_numbers(text, decimal_comma)):
+        if (np.isfinite(numbers) == present).all():
+            return numbers
+    return text
 
 
 def as_column(raw: Any) -> Column:
@@ -93,8 +88,7 @@ def as_column(raw: Any) -> Column:
 
 def text_cells(column: pd.Series) -> pd.Series:
     """Returns the cells of a text column that are neither numbers nor missing."""
-    present = column.dropna()
-    return present[[math.isinf(parse_number(cell, decimal_comma=True)) for cell in present]]
+    return column[np.isinf(as_numbers(column, decimal_comma=True))]
 
 
 def typing_errors(column: pd.Series) -> str | None:
@@ -104,18 +98,22 @@ def typing_errors(column: pd.Series) -> str | None:
         >>> typing_errors(read_columns({"age": ["31", "37", "oops", *("40",) * 20]})["age"])
         "'oops' in row 2 (counted from 0)"
     """
-    text, present = text_cells(column), column.count()
-    if not len(text) or len(text) > (1 - MOSTLY_NUMBERS) * present:
+    text = text_cells(column)
+    if not len(text) or len(text) > (1 - MOSTLY_NUMBERS) * column.count():
         return None
-    unit = "line" if column.index.name == "line" else "row"
-    cells = [f"{show_cell(cell)} in {unit} {row}" for row, cell in text[:SHOWN_CELLS].items()]
-    more = f" and {len(text) - SHOWN_CELLS:,} more" if len(text) > SHOWN_CELLS else ""
-    return ", ".join(cells) + more + ("" if unit == "line" else " (counted from 0)")
+    return show_cells(text)
 
 
-def show_cell(cell: str) -> str:
-    """Returns the text of a cell for messages, shortened if it is long."""
-    return repr(cell if len(cell) <= SHOWN_CHARACTERS else f"{cell[:SHOWN_CHARACTERS]}…")
+def show_cells(cells: pd.Series) -> str:
+    """Shows the first of these cells and where they are, for messages."""
+    unit, note = ("line", "") if cells.index.name == "line" else ("row", " (counted from 0)")
+    shown = []
+    for row, cell in cells[:SHOWN_CELLS].items():
+        text = str(cell)
+        text = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+        shown.append(f"{text!r} in {unit} {row}")
+    more = f" and {len(cells) - SHOWN_CELLS:,} more" if len(cells) > SHOWN_CELLS else ""
+    return ", ".join(shown) + more + note
 
 
 def date_format(column: pd.Series) -> str | None:
@@ -144,32 +142,25 @@ def as_days(column: pd.Series, dates: str) -> pd.Series:
         return pd.Series(np.nan, column.index)
 
 
-def as_level(cell: Any) -> str:
-    """Returns the category of a cell. Numbers are written alike, so that 1, 1.0 and 01 are the same category.
+def as_levels(column: pd.Series) -> pd.Series:
+    """Returns the categories of cells, with NaN for missing ones. 1, 1.0, 01 and True are the same category.
 
     Example:
-        >>> [as_level(cell) for cell in (7.0, "007", "A1", "True", "12_3")]
-        ['7', '7', 'A1', '1', '12_3']
+        >>> import pandas as pd
+        >>> as_levels(pd.Series([7.0, "007", "A1", "True", "12_3", None])).tolist()
+        ['7', '7', 'A1', '1', '12_3', nan]
     """
-    text = str(cell)
-    number = BOOLEAN_WORDS.get(text.lower(), parse_number(text))
-    return f"{number:.17g}" if math.isfinite(number) else text
-
-
-def is_missing(value: Any) -> bool:
-    """Returns whether a cell is missing: None, NaN, NaT, pandas' NA or blank text."""
-    # Comparisons with pandas' NA are neither true nor false, so it is recognized by its type's name.
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return not value.strip() if isinstance(value, str) else bool(value != value)
+    text = column.dropna().map(str)
+    numbers = text.str.lower().map(BOOLEAN_WORDS).fillna(as_numbers(text))
+    return text.mask(np.isfinite(numbers), numbers.map("{:.17g}".format)).reindex(column.index)
 
 
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
     """Returns the group label of each row, converted to a common type so that labels can be sorted."""
+    import pandas as pd
+
     labels = as_column(groups)
-    if not labels.ndim:
-        raise InvalidInput(argument, "must have a label for every row", repr(groups))
-    missing = [label is None or label != label for label in labels.tolist()]
-    if any(missing):
-        raise InvalidInput(argument, "must have a label for every row", f"{sum(missing)} missing")
+    missing = pd.isna(labels)
+    if not labels.ndim or missing.any():
+        raise InvalidInput(argument, "must have a label for every row", f"{missing.sum()} missing")
     return labels.astype(str) if labels.dtype == object else labels

@@ -15,18 +15,15 @@ from torch import Tensor
 
 from tagalong.errors import InvalidInput, collect, first_few, raise_problems
 from tagalong.files import READ_ERRORS
-from tagalong.tabular import TableSource
+from tagalong.tabular import TableSource, as_numbers
 
 from .column_types import (
     MAX_MAGNITUDE,
     MISSING_HINT,
-    as_column,
     as_days,
-    as_level,
+    as_levels,
     read_columns,
-    show_cell,
-    text_cells,
-    typing_errors,
+    show_cells,
 )
 from .rows import MAX_CHUNK_ROWS
 from .targets import Label
@@ -84,17 +81,16 @@ class Scaling:
     classes: Classes = field(default_factory=dict)
 
     @staticmethod
-    def fitted(
-        inputs: Tensor,
-        rows: NDArray[np.int64],
-        *,
-        standardize: bool,
-        dtype: torch.dtype = torch.float32,
-        classes: Classes,
-    ) -> Scaling:
-        """Fits the scaling to the given input rows and sets the dtype of the scaled inputs."""
+    def fitted(inputs: Tensor, rows: NDArray[np.int64], *, classes: Classes, keep_float64: bool = False) -> Scaling:
+        """Fits the scaling to the given input rows. Only flat inputs that are not integers are standardized.
+
+        Inputs of networks are float32, except for float64 tensors that are to be kept, and integers.
+        """
+        dtype = inputs.dtype
+        if inputs.is_floating_point() and not (keep_float64 and dtype == torch.float64):
+            dtype = torch.float32
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
-        if not standardize:
+        if inputs.dim() != 2 or not inputs.is_floating_point():
             return Scaling(shape, name, classes=classes)
         chosen = inputs[torch.as_tensor(rows)].double()
         deviation = chosen.std(0, correction=0)
@@ -160,9 +156,6 @@ def is_far(values: Array, low: float, high: float) -> NDArray[np.bool_]:
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
     """Loads the array in an npy file, or the only array in an npz file."""
-    expected = "must be an npy or npz file with exactly one array of numbers"
-    if not Path(path).is_file():
-        raise InvalidInput(argument, expected, f"no file at {path}")
     try:
         with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
             loaded: Any = np.load(file, allow_pickle=False)
@@ -171,7 +164,8 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
                 loaded = loaded[name]
             return np.asarray(loaded)
     except READ_ERRORS as error:
-        raise InvalidInput(argument, expected, f"a different format in {path}") from error
+        found = f"{path} ({type(error).__name__})"
+        raise InvalidInput(argument, "must be an npy or npz file with exactly one array of numbers", found) from error
 
 
 def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
@@ -187,52 +181,42 @@ def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "input
     Raises:
         InvalidInput: If the inputs contain text or non-finite values, or have the wrong shape.
     """
-    names = list(getattr(inputs, "columns", []))
-    tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, names, argument)
-    shape = str(list(tensor.shape))
-    if tensor.dim() < 2:
-        raise InvalidInput(argument, "must have at least two dimensions", f"shape {shape}", "try reshape(-1, 1)")
-    if not tensor.numel():
-        raise InvalidInput(argument, "must not be empty", f"shape {shape}")
+    tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, argument)
+    if tensor.dim() < 2 or not tensor.numel():
+        shape = f"shape {list(tensor.shape)}"
+        raise InvalidInput(argument, "must have at least two dimensions and one row", shape, "try reshape(-1, 1)")
     if not tensor.is_floating_point():
         kept = (keep_integers or tensor.dim() > 2) and tensor.dtype != torch.bool
         return tensor if kept else tensor.double()
-
     finite = torch.cat([part.isfinite().flatten(1).all(1) for part in tensor.split(MAX_CHUNK_ROWS)])
     if not finite.all():
         found = f"NaN or inf in {int((~finite).sum())} rows"
         if tensor.dim() == 2:
-            columns = (~tensor[~finite].isfinite()).any(0).nonzero().flatten().tolist()
-            found += f" of column {first_few([repr(names[at]) if names else str(at) for at in columns], 10)}"
+            columns = (~tensor.isfinite()).any(0).nonzero().flatten().tolist()
+            names = list(getattr(inputs, "columns", range(tensor.shape[1])))
+            found += f" of column {first_few([repr(names[column]) for column in columns])}"
         raise InvalidInput(argument, "must be finite", found, "impute or remove these values")
     if tensor.dim() == 2 and (largest := float(tensor.abs().max())) > MAX_MAGNITUDE:
         raise InvalidInput(argument, f"must be at most {MAX_MAGNITUDE:g} in magnitude", f"{largest:g}")
-    precise = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
-    return tensor if precise else tensor.float()
+    is_precise = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
+    return tensor if is_precise else tensor.float()
 
 
-def _as_tensor(inputs: Any, names: list[Any], argument: str) -> Tensor:
+def _as_tensor(inputs: Any, argument: str) -> Tensor:
     try:
         array = np.asarray(inputs)
-    except ValueError as error:
-        raise InvalidInput(argument, "must be an array of numbers", "rows of different lengths") from error
-    if array.ndim == 2 and array.dtype.kind in "OSTU":
-        # A DataFrame with columns of different types is converted to objects.
-        columns = [as_column(column) for column in array.T]
-        text = [repr(names[at]) if names else str(at) for at, own in enumerate(columns) if own.dtype == object]
-        if text:
-            found = f"text in column {first_few(text, 10)}"
-            raise InvalidInput(argument, "must be numeric", found, "try Problem.from_table")
-        array = np.stack(columns, axis=1)
-    if array.dtype.kind not in "fiub":
-        raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} with dtype {array.dtype}")
+        if array.dtype.kind in "OSTU":  # such as a DataFrame with columns of different types
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(argument, "must be an array of numbers", str(error), "try Problem.from_table") from error
 
     # Convert to a type that torch supports.
-    if array.dtype.kind == "f" and (array.dtype.itemsize > 8 or not array.dtype.isnative):
-        array = array.astype(np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("="))
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
     elif array.dtype.kind in "iu" and array.dtype != np.uint8:
-        too_large = array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max
-        array = array.astype(np.float64 if too_large else np.int64)
+        array = array.astype(np.float64 if array.dtype == np.uint64 else np.int64)
+    elif array.dtype.kind not in "iub":
+        raise InvalidInput(argument, "must be an array of numbers", f"the dtype {array.dtype}")
     return torch.as_tensor(array if array.flags.writeable else array.copy())
 
 
@@ -246,7 +230,7 @@ class Table:
 
     Example:
         >>> columns = read_columns({"age": [20, 40, 60, ""], "sex": ["m", "f", "f", "m"]})
-        >>> table = Table.fitted(columns, np.arange(4), numbers=["age"], dates={}, categories=["sex"], classes={})
+        >>> table = Table.fitted(columns, np.arange(4), roles={"age": "number", "sex": "category"}, classes={})
         >>> table.names
         ('age', 'age missing', 'sex = f', 'sex = m', 'sex = other or missing')
         >>> table.read([{"age": "60", "sex": "m"}, {"age": "", "sex": "x"}])
@@ -262,22 +246,30 @@ class Table:
         columns: pd.DataFrame,
         rows: NDArray[np.int64],
         *,
-        numbers: Sequence[str],
-        dates: Mapping[str, str],
-        categories: Sequence[str],
+        roles: Mapping[str, str],
         squash: bool = True,
         classes: Classes,
     ) -> Table:
-        """Fits the columns to the training rows. Columns that are constant in these rows are dropped."""
+        """Fits the columns to the training rows. Columns that are constant in these rows are dropped.
+
+        Args:
+            columns: the typed columns; see `read_columns`.
+            rows: the numbers of the training rows.
+            roles: the role of each column that is used: "number", "category", or the format of dates.
+            squash: see `NumberColumn`.
+            classes: see `Table`.
+        """
         train = columns.iloc[rows]
         fitted: list[NumberColumn | CategoryColumn | None] = []
-        for name in numbers:
-            values = as_days(train[name], dates[name]) if name in dates else train[name]
-            fitted.append(NumberColumn.fitted(name, values.to_numpy(np.float64), dates.get(name), squash))
-        fitted += [CategoryColumn.fitted(name, train[name]) for name in categories]
+        for name in sorted(roles, key=lambda name: roles[name] == "category"):
+            if roles[name] == "category":
+                fitted.append(CategoryColumn.fitted(name, train[name]))
+            else:
+                dates = None if roles[name] == "number" else roles[name]
+                fitted.append(NumberColumn.fitted(name, train[name], dates, squash))
         varying = tuple(column for column in fitted if column is not None)
         if not varying:
-            constant = ", ".join(map(repr, [*numbers, *categories]))
+            constant = ", ".join(map(repr, roles))
             raise InvalidInput("features", "must vary in the training rows", f"only constant columns: {constant}")
         return Table(varying, classes)
 
@@ -374,8 +366,9 @@ class NumberColumn:
     dates: str | None = None
 
     @staticmethod
-    def fitted(name: str, values: Array, dates: str | None = None, squash: bool = True) -> NumberColumn | None:
+    def fitted(name: str, column: pd.Series, dates: str | None = None, squash: bool = True) -> NumberColumn | None:
         """Fits the column to the training rows. Returns None if it is constant in these rows."""
+        values = np.asarray(column if dates is None else as_days(column, dates), dtype=np.float64)
         known = values[~np.isnan(values)]
         if len(np.unique(known)) < 2 or not known.std():
             return None
@@ -397,20 +390,15 @@ class NumberColumn:
 
     def read(self, column: pd.Series, place: str) -> Array:
         """Returns the numbers of a typed column. Error messages name `place` as its source."""
-        where = f"{place}: column {self.name!r}"
         if self.dates is not None:
-            days = as_days(column, self.dates)
-            wrong = column[column.notna() & days.isna()]
-            if len(wrong):
-                raise InvalidInput(where, f"must have dates in the format {self.dates}", show_cell(str(wrong.iloc[0])))
-            return np.asarray(days, dtype=np.float64)
-        if column.dtype == object:
-            cells = typing_errors(column) or f"{show_cell(text_cells(column).iloc[0])} and other texts"
-            raise InvalidInput(where, "must be numeric", cells, MISSING_HINT)
-        values = np.asarray(column, dtype=np.float64)
-        if np.isinf(values).any():
-            raise InvalidInput(where, "must be finite", f"inf in {np.isinf(values).sum()} rows")
-        return values
+            values, expected = as_days(column, self.dates), f"must have dates in the format {self.dates}"
+        else:
+            values = as_numbers(column, decimal_comma=True) if column.dtype == object else column
+            expected = "must have finite numbers"
+        wrong = column[column.notna() & ~np.isfinite(values)]
+        if len(wrong):
+            raise InvalidInput(f"{place}: column {self.name!r}", expected, show_cells(wrong), MISSING_HINT)
+        return np.asarray(values, dtype=np.float64)
 
     def inputs(self, raw: Array) -> Array:
         """Returns the inputs of networks [rows, 1 or 2]."""
@@ -437,7 +425,7 @@ class CategoryColumn:
     @staticmethod
     def fitted(name: str, train: pd.Series) -> CategoryColumn | None:
         """Fits the column to the training rows. Returns None if all values are missing."""
-        counts = train.dropna().map(as_level).value_counts()
+        counts = as_levels(train).value_counts()
         frequent = sorted(counts.index, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
         return CategoryColumn(name, tuple(sorted(frequent))) if frequent else None
 
@@ -448,8 +436,7 @@ class CategoryColumn:
     def read(self, column: pd.Series, place: str) -> Array:
         """Returns the number of each cell's level, with NaN for other and missing values."""
         codes = {level: float(code) for code, level in enumerate(self.levels)}
-        known = column.map(lambda cell: codes.get(as_level(cell), math.nan), na_action="ignore")
-        return np.asarray(known, dtype=np.float64)
+        return np.asarray(as_levels(column).map(codes), dtype=np.float64)
 
     def inputs(self, raw: Array) -> Array:
         """Returns the inputs of networks [rows, levels + 1]."""

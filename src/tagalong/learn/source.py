@@ -19,7 +19,7 @@ from .recipe import Recipe
 from .rows import Split, require_in_memory
 from .splitting import PARTS, RowNumbers, RowSplit
 from .table_networks import default_network, default_recipe
-from .table_warnings import log_warnings
+from .table_warnings import log_warnings, table_warnings
 from .tabm import TabM, TabMHeads, task_problems
 from .targets import Target, encoded_labels
 from .task import Task
@@ -66,9 +66,24 @@ class Source:
     network: dict[str, Any] = field(default_factory=dict)
 
     def named_fields(
-        self, name: str, fields: Mapping[str, Any], notes: Sequence[str], warnings: Sequence[str]
+        self,
+        name: str,
+        fields: Mapping[str, Any],
+        features: Sequence[str],
+        notes: Sequence[str],
+        warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Adds the name and the notes of a new problem to its `fields`. Warnings about its data are logged."""
+        """Adds the name and the notes of a new problem to its `fields`.
+
+        Args:
+            name: the name of the problem.
+            fields: see `fields`.
+            features: the names of the columns of inputs. If there are none, no warnings look at inputs.
+            notes: notes on the data.
+            warnings: warnings about the data. They are logged with all others, and added to the notes.
+        """
+        raw = self._raw(fields["table"])
+        warnings = [*warnings, *table_warnings(features, raw, self.targets, fields["row_numbers"], self.groups)]
         log_warnings(name, warnings)
         notes = list(notes)
         if (unlabelled := fields["unlabelled"]) is not None:
@@ -79,6 +94,10 @@ class Source:
                 negative, positive = target.classes
                 notes.append(f"{target.task.name!r}: {positive!r} is encoded as 1, {negative!r} as 0")
         return {"name": name, **fields, "notes": (*notes, *(WARNING + warning for warning in warnings))}
+
+    def _raw(self, table: Preparation) -> Tensor:
+        data: Any = self.data
+        return table.read_columns(data) if isinstance(table, Table) else data
 
     def with_data_of(self, problem: Problem) -> Source:
         """Returns the source with its inputs, if only the splits of the problem contain them."""
@@ -91,8 +110,7 @@ class Source:
     def fields(self, row_split: RowSplit) -> dict[str, Any]:
         """Returns the fields of a problem with this split, apart from its name and notes."""
         table = self.fit(self.data, row_split.train, classes=encoded_labels(self.targets))
-        data: Any = self.data
-        inputs = table.prepare(table.read_columns(data) if isinstance(table, Table) else data)
+        inputs = table.prepare(self._raw(table))
         dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
         clusters = None if self.groups is None else torch.as_tensor(np.unique(self.groups, return_inverse=True)[1])
         scales, labels = {}, {}

@@ -54,7 +54,7 @@ def choose_split(
     if not are_fractions(split):
         row_split = read_split(split, rows, groups)
     else:
-        check_fractions(split, rows, groups)
+        _check_fractions(split, rows, groups)
         fewest = np.inf
         for attempt in range(MAX_ATTEMPTS):
             drawn = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
@@ -79,8 +79,8 @@ def split_folds(targets: Sequence[Target], folds: int, groups: NDArray[Any] | No
     unit = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(unit)
     if len(sizes) < folds:
-        what = "rows" if groups is None else "groups"
-        raise InvalidInput(f"`{what}`", f"must be at least {folds}, one for each fold", str(len(sizes)))
+        units = "rows" if groups is None else "groups"
+        raise InvalidInput("", f"{folds} folds need at least {folds} {units}", str(len(sizes)))
 
     # A stratum contains the rows with a class, or those with any label of a task without classes.
     strata: list[NDArray[np.bool_]] = [np.ones(rows, dtype=bool)]
@@ -139,17 +139,8 @@ def are_fractions(split: Sequence[Any]) -> bool:
     return all(np.ndim(part) == 0 for part in split)
 
 
-def check_fractions(
-    split: Sequence[Any], rows: int, groups: NDArray[Any] | None, names: tuple[str, str] = ("`inputs`", "`groups`")
-) -> None:
-    """Raises an error if the fractions are invalid or there are too few rows or groups to split.
-
-    Args:
-        split: the fractions of training, validation and test rows.
-        rows: the number of rows.
-        groups: the group label of each row, or None.
-        names: the names of the rows and groups, used in messages.
-    """
+def _check_fractions(split: Sequence[Any], rows: int, groups: NDArray[Any] | None) -> None:
+    """Raises an error if the fractions are invalid or there are too few rows or groups to split."""
     if (
         len(split) != 3
         or not all(isinstance(part, (int, float)) and part > 0 for part in split)
@@ -158,10 +149,9 @@ def check_fractions(
         expected = "must be three positive fractions (train, validation, test) that sum to 1"
         raise InvalidInput("split", expected, repr(tuple(split)))
     if rows < MIN_ROWS:
-        raise InvalidInput(names[0], f"must have at least {MIN_ROWS} rows for three splits", str(rows))
-    if groups is not None and len(np.unique(groups)) < 3:
-        found = str(len(np.unique(groups)))
-        raise InvalidInput(names[1], "must have at least 3 groups, one for each split", found)
+        raise InvalidInput("", f"a random split needs at least {MIN_ROWS} rows", str(rows))
+    if groups is not None and (count := len(np.unique(groups))) < len(PARTS):
+        raise InvalidInput("", "a random split needs at least 3 groups", str(count))
 
 
 def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> RowSplit:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, first_few
+from tagalong.errors import InvalidInput, collect, did_you_mean, first_few
 
 from .column_types import MAX_MAGNITUDE, MISSING_HINT, as_column, text_cells, typing_errors
 from .task import ERROR_MEASURES, Kind, Task
@@ -56,7 +57,27 @@ class Target:
         return int(code) if self.classes is None else self.classes[int(code)]
 
 
-def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) -> Target:
+def read_targets(
+    tasks: Sequence[Task | str],
+    columns: Mapping[str, Any],
+    problems: list[InvalidInput],
+    kinds: Mapping[str, Kind] = MappingProxyType({}),
+    errors: Mapping[str, str] = MappingProxyType({}),
+) -> list[Target]:
+    """Reads the labels of every task that has a column, and adds everything that is wrong to `problems`."""
+    names = task_names(tasks)
+    for argument, settings in (("kinds", kinds), ("errors", errors)):
+        for unknown in set(settings).difference(names):
+            hint = did_you_mean(unknown, names)
+            problems.append(InvalidInput(argument, "must contain only targets", repr(unknown), hint))
+    targets = []
+    for task, name in zip(tasks, names, strict=True):
+        if name in columns:
+            targets.append(collect(problems, read_target, task, columns[name], kinds.get(name), errors.get(name)))
+    return targets
+
+
+def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None, error: str | None = None) -> Target:
     """Reads the labels of one task.
 
     Args:
@@ -64,6 +85,7 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
         raw: the labels; a column of `read_columns` locates those that are not numbers.
         kind: the kind of the task, if the task is given by name. If None, the kind is inferred as binary for two
             values, multiclass for text or few distinct integers, and regression otherwise.
+        error: the error measure, or None for that of the task.
 
     Raises:
         InvalidInput: If the labels do not match the kind, or cannot be learned.
@@ -85,13 +107,13 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None) ->
     distinct = np.unique(present)
     _refuse_labels(argument, distinct, kind)
     kind = kind or _guess_kind(distinct, len(present))
-    if kind in ("regression", "custom"):
-        return Target(task or Task(name, kind), values)
 
     # Classes are encoded as 0, 1, … in the order of their labels, unless labels are such numbers already.
     classes = 2 if kind == "binary" else (task and task.classes) or len(distinct)
     task = task or Task(name, kind, classes=classes if kind == "multiclass" else None)
-    if not is_text and np.isin(distinct, np.arange(classes)).all():
+    if error is not None:
+        task = replace(task, error=error)
+    if kind in ("regression", "custom") or (not is_text and np.isin(distinct, np.arange(classes)).all()):
         return Target(task, values)
     if len(distinct) != classes and kind == "multiclass":
         expected = f"must have labels from 0 to {classes - 1}, or exactly {classes} distinct labels"
