@@ -167,7 +167,7 @@ def test_damaged_weights_never_predict_and_strangers_pickles_never_run(
 def test_a_pickle_in_a_strangers_store_never_runs(intact: Path, tmp_path: Path) -> None:
     folder, ran = copied(intact, tmp_path), tmp_path / "ran"
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
-        connection.execute("UPDATE networks SET weights = ?", (pickled(Exploit(ran)),))
+        connection.execute("UPDATE arrays SET content = ?", (pickled(Exploit(ran)),))
     with pytest.raises(StoreError, match=r"run\.sqlite is damaged"):
         Study(PROBLEM, folder, device="cpu").best()
     assert not ran.exists()

@@ -235,7 +235,6 @@ PROBABILITIES = predictions_of(NAMES, 0, "val")
         ({"val": {}, "test": {}}, "`val`"),
         ({"val": None, "test": {}}, "`val`"),
         ({**wrong(to=PROBABILITIES["ill"]), "rows": {}}, "`rows`"),
-        ({**wrong(to=PROBABILITIES["ill"]), "steps": -1}, "steps"),
     ],
 )
 def test_invalid_predictions_are_rejected(told: dict[str, Any], place: str) -> None:

@@ -52,14 +52,14 @@ def contents(out: Path) -> dict[str, Any]:
     connection = sqlite3.connect(out / "run.sqlite")
     integrity = connection.execute("PRAGMA integrity_check").fetchone()
     networks = connection.execute(
-        "SELECT key, definition, json_remove(results, '$.seconds'), batch, place, steps, kept, "
-        "weights, losses, val, test FROM networks ORDER BY key"
+        "SELECT key, definition, json_remove(results, '$.seconds'), batch, place, steps, kept "
+        "FROM networks ORDER BY key"
     ).fetchall()
-    affinities = connection.execute("SELECT key, arrays FROM computed WHERE arrays IS NOT NULL ORDER BY key").fetchall()
+    arrays = connection.execute("SELECT key, name, content FROM arrays ORDER BY key, name, piece").fetchall()
     connection.close()
     paths = {path.relative_to(out) for path in out.rglob("*")}
     return {
-        "store": (integrity, networks, affinities),
+        "store": (integrity, networks, arrays),
         "records": records_without_times(Results.load(out)),
         "recommended networks": {path.name: path.read_bytes() for path in (out / "networks").iterdir()},
         # A killed process may leave temporary files, which are removed later.

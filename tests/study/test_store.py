@@ -8,7 +8,7 @@ from study_small import small_problem
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
-from tagalong.study import Cost, Store, StoreError
+from tagalong.study import Cost, Store, StoreError, store as store_module
 from tagalong.study.keys import Keys
 
 PROBLEM = small_problem()
@@ -26,7 +26,9 @@ def entries(*trained: Trained):
     return {KEYS.of(t.job): (KEYS.definition(t.job), t) for t in trained}
 
 
-def test_a_stored_network_is_read_back_unchanged(tmp_path):
+@pytest.mark.parametrize("piece_bytes", [2**28, 100])
+def test_a_stored_network_is_read_back_unchanged(tmp_path, monkeypatch, piece_bytes):
+    monkeypatch.setattr(store_module, "PIECE_BYTES", piece_bytes)
     trained = train(PROBLEM, Job(("a", "c"), 1))
     key = KEYS.of(trained.job)
     with Store(tmp_path / "run.sqlite") as store:

@@ -48,7 +48,7 @@ TargetsFileOption = Annotated[
         options.TABLE,
         "--targets-file",
         metavar="FILE",
-        text="The labels of the validation and test rows, as npz or CSV. Losses are then computed from predictions.",
+        text="An npz file with the labels of validation and test rows. Losses are then computed from predictions.",
     ),
 ]
 LogitsOption = Annotated[

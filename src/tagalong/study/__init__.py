@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from .external import ExternalStudy as ExternalStudy, has_plan as has_plan
     from .external_files import read_targets as read_targets
+    from .external_rounds import TrainingPlan as TrainingPlan
     from .external_table import (
         compare_networks as compare_networks,
         read_networks as read_networks,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         register_method as register_method,
     )
     from .noise import Interval as Interval, half_width as half_width, seed_stderr as seed_stderr
-    from .planning import TrainingPlan as TrainingPlan
     from .records import (
         Cost as Cost,
         Label as Label,
@@ -111,7 +111,7 @@ _HOMES = {
     "StoreError": ".store",
     "Study": ".study",
     "Runner": ".runner",
-    "TrainingPlan": ".planning",
+    "TrainingPlan": ".external_rounds",
     "Verdict": ".verdict",
     "averaged_tasks": ".records",
     "check_runner": ".runner",

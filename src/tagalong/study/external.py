@@ -10,55 +10,52 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from pydantic import BaseModel, model_validator
+from torch import Tensor
 
-from tagalong.errors import InvalidInput, as_names, first_few, is_integer, is_nonnegative, is_number, raise_problems
+from tagalong.affinity import Affinity
+from tagalong.errors import (
+    InvalidInput,
+    as_names,
+    first_few,
+    is_integer,
+    is_positive_integer,
+    raise_problems,
+    task_name_problems,
+)
 from tagalong.files import checksum, report_damage
 from tagalong.learn import Job, Task, Trained, halve_rows, score_outputs
 from tagalong.score import Score
 
-from .documents import Count, SettingsFile
+from .documents import SettingsFile
+from .external_arrays import (
+    DIVERGED_HINT,
+    PARTS,
+    Labels,
+    problem_with_labels,
+    read_array,
+    read_labels,
+    read_mapping,
+    read_prediction,
+)
 from .external_files import read_results, write_plan
-from .external_rounds import ExternalRunner, compare_trained, is_too_long, next_round, settling_networks
-from .external_targets import DIVERGED_HINT, PARTS, by_name, labels_of, make_problem, read_array, read_outputs
-from .keys import Keys
-from .methods import Method
-from .planning import ESTIMATORS, Affinities, Network, PlanRequest, TrainingPlan, check_plan
+from .external_rounds import SCREENING_SHARE, ExternalRunner, Network, Plan, Rounds, TrainingPlan
+from .methods import AutoMethod, Method, read_effort
 from .records import Cost
 from .results import Results
 from .run_folder import write_run_report
+from .runner import without_rows
 from .store import Store
-from .study_request import Options, check_request, with_effort
+from .study_request import EFFORT_METHODS, Options, StudyRequest, check_request, with_effort
 
+COSINES = ("cosine", "cosine_kernels", "centered_cosine")  # estimators of the affinities that `cs` uses
+NAME = "own training script"
+TARGETS = "targets"  # the key of the labels in the store
 MAX_LOSS = 1e150  # so that sums of losses and their squares are finite
 Losses = Mapping[str, float | Sequence[float]]
-
-
-class Plan(BaseModel):
-    """The plan of an external study; labels and affinities are in the store."""
-
-    tasks: list[Task]
-    with_targets: bool
-    logits: bool
-    methods: list[str]
-    budgets: list[int]
-    seeds: list[Count]
-    options: dict[str, dict[str, Any]]
-    runs: int | None
-    screening: bool
-    affinities: dict[str, str]
-
-    @model_validator(mode="after")
-    def _check_affinities(self) -> Plan:
-        for method in ESTIMATORS:
-            if method in self.methods and method not in self.affinities:
-                raise ValueError(f"affinities must have one for the method {method!r}")
-        return self
 
 
 class PlanFile(SettingsFile):
@@ -101,31 +98,39 @@ class ExternalStudy:
         targets: Mapping[str, Mapping[str, Any]] | None = None,
         logits: bool = False,
     ) -> None:
-        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
-            as_names(tasks)  # raises the error
-        self._problem = make_problem(tasks, targets)
-        self.tasks, self.out = self._problem.names, None if out is None else Path(out)
-        self._with_targets, self._logits = targets is not None, logits
+        listed: tuple[Any, ...] = as_names(tasks)  # type: ignore[arg-type] # or Task objects
+        self.tasks = tuple(task.name if isinstance(task, Task) else task for task in listed)
+        raise_problems(task_name_problems(self.tasks))
         if logits and targets is None:
             raise InvalidInput("logits", "can only be used together with `targets`")
+        self.out = None if out is None else Path(out)
         self._memory = Store() if out is None else None
-        self._keys: Keys | None = None  # which remember what they hashed
-        self._request: PlanRequest | None = None
+        self._plan: Plan | None = None
+        self._request = StudyRequest((), (), ())
+        self._affinities: Mapping[str, Affinity] = {}
+        self._set_labels(listed, None if targets is None else read_labels(listed, targets), logits)
         if self.out is not None and (self.out / "settings.json").exists():
             self._continue(self.out)
+
+    def _set_labels(self, tasks: Sequence[Task], labels: Labels | None, logits: bool) -> None:
+        self._labels, self._logits = labels, logits
+        if labels is None:
+            self._problem = without_rows(self.tasks, NAME)
+        else:
+            self._problem = problem_with_labels(NAME, tasks, labels)
 
     @staticmethod
     def load(out: str | os.PathLike[str]) -> ExternalStudy:
         """Returns the study in a folder."""
         study = ExternalStudy([task.name for task in _read_plan(Path(out)).tasks], out)
-        if study._request is None:
+        if study._plan is None:
             hint = "plan the study again, and add the results again"
             raise InvalidInput(Path(out) / "run.sqlite", "must contain the results of the plan", "none", hint)
         return study
 
     def plan(
         self,
-        affinity: Affinities = None,
+        affinity: Affinity | Sequence[Affinity] | None = None,
         *,
         methods: Sequence[str | Method] | None = None,
         budgets: Sequence[int] | None = None,
@@ -137,12 +142,12 @@ class ExternalStudy:
         """Specifies what to compare, or continues a study. A new plan uses the results of earlier ones.
 
         Args:
-            affinity: one or more affinities measured in your own training loop. `cs` and `auto` use gradient cosines,
-                and `tag` uses any other affinity. To choose which method uses which affinity, pass a mapping with the
-                keys "tag", "cs" and "auto".
+            affinity: one or more affinities measured in your own training loop. `cs` uses gradient cosines, and `tag`
+                uses any other affinity.
             methods: any methods that need only plain networks: "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"
                 or "auto". If the study has targets, also "ensemble" and "best-of". "mtl" is always included. Defaults
-                to `stl` and the methods that use the affinities, or to `stl` and `hoa` if there are no affinities.
+                to `stl` and the methods that use the affinities, or to `stl` and `hoa` if there are no affinities. A
+                study with a folder takes names only (see `register_method`).
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks.
             seeds: the number of seeds, or a list of seeds.
             runs: the most networks to train in all. If these are too few for all methods, budgets and seeds, half of
@@ -154,16 +159,48 @@ class ExternalStudy:
         Returns:
             The networks that can be trained now, and how many rounds are expected.
         """
-        options = with_effort(options, effort)
-        request = check_plan(self.tasks, affinity, budgets, methods, seeds, options, runs, self._with_targets)
+        affinities = _by_method(affinity)
+        if methods is None:
+            methods = ["stl", *(sorted(affinities, reverse=True) or ["hoa"])]
+        if runs is not None and not is_positive_integer(runs):
+            raise InvalidInput("runs", "must be a positive integer", repr(runs))
+        if self.out is not None and not all(isinstance(method, str) for method in methods):
+            expected = "must be names if the study has a folder, in which a method is stored by its name and options"
+            raise InvalidInput("methods", expected, short(methods), "see `register_method`")
+        options = with_effort(options, effort, methods) or {}
+        searching = [name for name in EFFORT_METHODS if name in methods and "effort" not in options.get(name, {})]
+        if runs is not None and searching:
+            options = with_effort(options, max(1, math.floor(runs * SCREENING_SHARE)), searching) or {}
+        if "auto" in methods:  # whose affinities cannot be measured here
+            options = {**options, "auto": {**options.get("auto", {}), "affinity": False}}
+        request = check_request(self.tasks, methods, budgets, seeds, options)
+        for method in request.methods:
+            _check_method(method)
+            if method.name in ("tag", "cs"):
+                _check_affinity(method.name, affinities, self.tasks)
+
+        names = [method.name for method in request.methods]
+        self._affinities = {method: one for method, one in affinities.items() if method in names}
+        plan = Plan(
+            # Without targets, only the names matter, and a task may have a loss that JSON cannot represent.
+            tasks=list(self._problem.tasks),
+            with_targets=self._labels is not None,
+            logits=self._logits,
+            methods=names,
+            budgets=list(request.budgets),
+            seeds=list(request.seeds),
+            options={name: dict(own) for name, own in options.items()},
+            runs=runs,
+            screening=False,
+            affinities={name: _affinity_key(one) for name, one in self._affinities.items()},
+        )
         with Store() as empty:  # a plan does not depend on the results so far
-            runner = ExternalRunner(self._problem, empty, request.affinities)
-            request = replace(request, screening=is_too_long(runner, request))
-        with self._open(request) as runner:
-            if self.out is not None:
-                self._save_plan(self.out, runner, request)
-            self._request = request
-            return next_round(runner, request)
+            rounds = Rounds(ExternalRunner(self._problem, empty, self._affinities), request, plan)
+            plan.screening = rounds.needs_too_many()
+        self._plan, self._request = plan, request
+        if self.out is not None:
+            self._save_plan(self.out, plan)
+        return self.next_round()
 
     def ask(self) -> Network | None:
         """Returns the tasks and seed of the network to train next, or None if all networks are trained.
@@ -178,10 +215,8 @@ class ExternalStudy:
 
     def next_round(self) -> TrainingPlan:
         """Returns the networks that can be trained now, and how many rounds are expected."""
-        if self._request is None:
-            return self.plan()
-        with self._open(self._request) as runner:
-            return next_round(runner, self._request)
+        with self._rounds() as rounds:
+            return rounds.next()
 
     def tell(
         self,
@@ -192,9 +227,9 @@ class ExternalStudy:
         test: Losses | Mapping[str, Any] | None,
         rows: Mapping[str, Any] | None = None,
         val_rows: Mapping[str, Any] | None = None,
-        steps: int | None = None,
-        seconds: float | None = None,
-        parameters: int | None = None,
+        steps: int = 0,
+        seconds: float = 0.0,
+        parameters: int = 0,
     ) -> None:
         """Adds a network's result, or replaces it. Results can be added in any order.
 
@@ -219,56 +254,60 @@ class ExternalStudy:
             seconds: the training time in seconds.
             parameters: the number of parameters.
         """
+        job = self._read_job(tasks, seed)
+        diverged = val is None and test is None
+        scores: dict[str, dict[str, Score]] = {}
+        outputs: dict[str, dict[str, Tensor]] = {}
+        for part, values, argument, row_losses in (("val", val, "val_rows", val_rows), ("test", test, "rows", rows)):
+            if diverged:
+                scores[part] = {task: Score(math.nan, math.nan) for task in job.tasks}
+            elif self._labels is None:
+                scores[part] = _read_losses(part, values, argument, row_losses, job.tasks)
+            elif row_losses is not None:
+                expected = "must be omitted if the study has targets, since they are computed from predictions"
+                raise InvalidInput(f"`{argument}`", expected)
+            else:
+                outputs[part], scores[part] = self._read_predictions(part, values, job.tasks)
+            for task, score in scores[part].items():
+                if not diverged and not abs(score.loss) <= MAX_LOSS:
+                    place = f"`{part}`: {'' if self._labels is None else 'the predictions for '}{task!r}"
+                    expected = f"must give a finite loss of at most {MAX_LOSS:g} in magnitude"
+                    raise InvalidInput(place, expected, str(score.loss), DIVERGED_HINT)
+
+        trained = Trained(
+            job,
+            scores["val"],
+            scores["test"],
+            steps=int(steps),
+            seconds=float(seconds),
+            parameters=int(parameters),
+            best_epoch=-1 if diverged else 0,
+            halves=halve_rows({task: score.rows for task, score in scores["val"].items()}),
+        )
+        with self._runner() as runner:
+            _check_row_counts(runner, trained)
+            runner.tell(trained, outputs)
+
+    def _read_job(self, tasks: Sequence[str], seed: int) -> Job:
         names = as_names([tasks] if isinstance(tasks, str) else tasks)
         if not names or not set(names) <= set(self.tasks) or not is_integer(seed, minimum=0):
             found, following = f"{list(names)}, {short(seed)}", self.ask()
             hint = "" if following is None else f"ask() returns {following!r} next"
             raise InvalidInput("`tasks` and `seed`", "must be tasks of the study and a seed", found, hint)
-        job = Job(tuple(task for task in self.tasks if task in names), int(seed))
-        problems = [
-            InvalidInput(name, "must be a non-negative number", short(number))
-            for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters))
-            if number is not None and not (is_number(number) and is_nonnegative(number))
-        ]
-        scores: dict[str, dict[str, Score]] = {}
-        outputs = {}
-        if val is None and test is None:
-            pass  # the network diverged
-        elif self._with_targets:
-            if rows is not None or val_rows is not None:
-                expected = "must be omitted if the study has targets, since they are computed from predictions"
-                problems.append(InvalidInput("`rows` and `val_rows`", expected))
-            for part, given in (("val", val), ("test", test)):
-                outputs[part] = read_outputs(problems, self._problem, part, given, job.tasks, self._logits)
-                labels = labels_of(self._problem, part)
-                scores[part] = {
-                    task: score_outputs(self._problem.task(task), one, labels[task])
-                    for task, one in outputs[part].items()
-                }
-        else:
-            scores["val"] = _read_scores(problems, job, "val", val, "val_rows", val_rows)
-            scores["test"] = _read_scores(problems, job, "test", test, "rows", rows)
-        raise_problems(problems)
-        unknown = {task: Score(math.nan, math.nan) for task in job.tasks}
-        trained = Trained(
-            job,
-            scores.get("val", unknown),
-            scores.get("test", unknown),
-            steps=int(steps or 0),
-            seconds=float(seconds or 0.0),
-            parameters=int(parameters or 0),
-            best_epoch=0 if scores else -1,
-            halves=halve_rows({task: score.rows for task, score in scores.get("val", {}).items()}),
-        )
-        with self._open(self._request) as runner:
-            others = [key for key in runner.store.known_keys() if key != runner.keys.of(job)][:1]
-            rows_of_others = [losses for key in others for losses in (runner.store.losses(key) or {}).values()]
-            own_rows = [score.rows for score in trained.test.values() if score.rows is not None]
-            lengths = {len(losses) for losses in (*rows_of_others, *own_rows)}
-            if len(lengths) > 1:
-                found = " and ".join(map(str, sorted(lengths)))
-                raise InvalidInput("rows", "must have the same number of test rows for every network", found)
-            runner.tell(trained, outputs)
+        return Job(tuple(task for task in self.tasks if task in names), int(seed))
+
+    def _read_predictions(
+        self, part: str, predictions: Any, tasks: Sequence[str]
+    ) -> tuple[dict[str, Tensor], dict[str, Score]]:
+        """Returns the outputs of each task, and their scores."""
+        assert self._labels is not None
+        outputs, scores = {}, {}
+        for name, values in read_mapping(f"`{part}`", predictions, tasks).items():
+            task, labels = self._problem.task(name), self._labels[part][name]
+            place = f"`{part}`: the predictions for {name!r}"
+            outputs[name] = read_prediction(place, task, values, labels.numpy(), self._logits)
+            scores[name] = score_outputs(task, outputs[name], labels)
+        return outputs, scores
 
     def tell_file(self, path: str | os.PathLike[str]) -> None:
         """Adds the results of all networks in a file.
@@ -276,7 +315,7 @@ class ExternalStudy:
         Args:
             path: a table that was filled in, or a JSON file with a list of the arguments of `tell`.
         """
-        tell_networks(self, read_results(Path(path), predictions=self._with_targets))
+        tell_networks(self, read_results(Path(path), predictions=self._labels is not None))
 
     def write_table(self) -> Path | None:
         """Writes a table of the networks to train now, for you to fill in, unless it is in the study's folder already.
@@ -289,7 +328,7 @@ class ExternalStudy:
             return None
         path = (self.out or Path()) / ("plan.csv" if following.round == 1 else f"plan-{following.round}.csv")
         if not path.exists():
-            write_plan(path, following.networks, predictions=self._with_targets)
+            write_plan(path, following.networks, predictions=self._labels is not None)
         return path
 
     def results(self) -> Results:
@@ -313,52 +352,47 @@ class ExternalStudy:
 
         If the study has a folder, the results, the groups and a report are written to it.
         """
-        if self._request is None:
-            self.plan()
-        assert self._request is not None
-        with self._open(self._request) as runner:
-            results = compare_trained(runner, self._request, self.out)
-        if results is None:
-            return None
-        if self.out is not None:
+        with self._rounds() as rounds:
+            results = rounds.results(self.out)
+        if results is not None and self.out is not None:
             results.save(self.out / "results.json")
             write_run_report(self.out)
         return results
 
     def settling(self) -> list[Network]:
         """Returns the networks with fresh seeds that would judge what is recommended once more."""
-        if self._request is None:
-            return []
-        with self._open(self._request) as runner:
-            return settling_networks(runner, self._request)
+        with self._rounds() as rounds:
+            return rounds.settling()
 
-    # The plan in the folder
+    # The folder -------------------------------------------------------------------------------------------------------
 
-    def _save_plan(self, out: Path, runner: ExternalRunner, request: PlanRequest) -> None:
-        study = request.study
-        keys = {name: f"affinity {checksum(one.mean.tobytes())}" for name, one in request.affinities.items()}
-        # Without targets, only the names matter, and a task may have a loss that JSON cannot represent.
-        tasks = self._problem.tasks if self._with_targets else [Task(name, "regression") for name in self.tasks]
-        plan = Plan(
-            tasks=list(tasks),
-            with_targets=self._with_targets,
-            logits=self._logits,
-            methods=[method.name for method in study.methods],
-            budgets=list(study.budgets),
-            seeds=list(study.seeds),
-            options={name: dict(given) for name, given in request.options.items()},
-            runs=request.runs,
-            screening=request.screening,
-            affinities=keys,
-        )
-        for name, key in keys.items():
-            runner.store.add_affinity(key, request.affinities[name], Cost(), Cost())
-        if self._with_targets:
-            labels = {part: labels_of(self._problem, part) for part in PARTS}
-            runner.store.add_computed(
-                "targets", {part: {name: labels[part][name].tolist() for name in self.tasks} for part in PARTS}
-            )
-        problem = {"name": self._problem.name, "fingerprint": self._problem.fingerprint, "tasks": self.tasks}
+    @contextmanager
+    def _rounds(self) -> Iterator[Rounds]:
+        if self._plan is None:
+            self.plan()
+        assert self._plan is not None
+        with self._runner() as runner:
+            yield Rounds(runner, self._request, self._plan)
+
+    @contextmanager
+    def _runner(self) -> Iterator[ExternalRunner]:
+        opened: AbstractContextManager[Store]
+        if self._memory is not None:
+            opened = nullcontext(self._memory)
+        else:
+            assert self.out is not None
+            opened = Store(self.out / "run.sqlite")
+        with opened as store:
+            yield ExternalRunner(self._problem, store, self._affinities)
+
+    def _save_plan(self, out: Path, plan: Plan) -> None:
+        with self._runner() as runner:
+            for method, affinity in self._affinities.items():
+                runner.store.add_affinity(plan.affinities[method], affinity, Cost(), Cost())
+            if self._labels is not None:
+                arrays = {f"{part} {task}": self._labels[part][task] for part in PARTS for task in self.tasks}
+                runner.store.add_computed(TARGETS, {}, arrays)
+        problem = {"name": NAME, "fingerprint": self._problem.fingerprint, "tasks": self.tasks}
         PlanFile.write(out / "settings.json", {"problem": problem, "trained_elsewhere": plan.model_dump()})
 
     def _continue(self, out: Path) -> None:
@@ -368,34 +402,22 @@ class ExternalStudy:
         if names != self.tasks:
             expected = f"must contain a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(names)}", "use a new folder")
-        if self._with_targets and PlanFile.read(out / "settings.json").problem.fingerprint != self._problem.fingerprint:
+        fingerprint = PlanFile.read(out / "settings.json").problem.fingerprint
+        if self._labels is not None and fingerprint != self._problem.fingerprint:
             expected = "must be those of the study in this folder"
             raise InvalidInput("targets", expected, f"others in {out}", "use a new folder")
-        with self._open(None) as runner:
+        with self._runner() as runner:
             stored = {method: runner.store.affinity(key) for method, key in plan.affinities.items()}
-            targets = runner.store.computed("targets")
-        if None in stored.values() or (plan.with_targets and targets is None):
+            arrays = runner.store.arrays(TARGETS)
+        if None in stored.values() or (plan.with_targets and arrays is None):
             return  # the store was removed, so the study has to be planned again
         with report_damage(out / "settings.json", PlanFile.error, PlanFile.hint):
-            study = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
-            if plan.with_targets and not self._with_targets:
-                self._problem = make_problem(plan.tasks, targets)
-                self._with_targets, self._logits, self._keys = True, plan.logits, None
-        affinities = {method: entry[0] for method, entry in stored.items() if entry is not None}
-        self._request = PlanRequest(study, affinities, plan.options, plan.runs, plan.screening)
-
-    @contextmanager
-    def _open(self, request: PlanRequest | None) -> Iterator[ExternalRunner]:
-        opened: AbstractContextManager[Store]
-        if self._memory is not None:
-            opened = nullcontext(self._memory)
-        else:
-            assert self.out is not None
-            opened = Store(self.out / "run.sqlite")
-        with opened as store:
-            runner = ExternalRunner(self._problem, store, {} if request is None else request.affinities)
-            runner.keys = self._keys = self._keys or runner.keys
-            yield runner
+            request = check_request(names, plan.methods, plan.budgets, plan.seeds, plan.options)
+        if arrays is not None and self._labels is None:
+            labels = {part: {task: arrays[f"{part} {task}"] for task in names} for part in PARTS}
+            self._set_labels(plan.tasks, labels, plan.logits)
+        self._plan, self._request = plan, request
+        self._affinities = {method: entry[0] for method, entry in stored.items() if entry is not None}
 
 
 def tell_networks(study: ExternalStudy, networks: Iterable[Mapping[str, Any]]) -> None:
@@ -405,7 +427,7 @@ def tell_networks(study: ExternalStudy, networks: Iterable[Mapping[str, Any]]) -
             study.tell(**network)
         except InvalidInput as error:  # noqa: PERF203 - each network has its own errors
             name = f"{'+'.join(network['tasks'])} (seed {network['seed']}):"
-            raise_problems([InvalidInput(name, str(problem)) for problem in error.problems])
+            raise InvalidInput(name, str(error)) from error
 
 
 def has_plan(out: Path) -> bool:
@@ -422,40 +444,78 @@ def _read_plan(out: Path) -> Plan:
     return plan
 
 
-def _read_scores(
-    problems: list[InvalidInput], job: Job, part: str, losses: Any, argument: str, rows: Mapping[str, Any] | None
-) -> dict[str, Score]:
-    """Returns the score of each task, and reports invalid losses.
+def _by_method(affinity: Affinity | Sequence[Affinity] | None) -> dict[str, Affinity]:
+    """Returns the affinity that each method uses: gradient cosines are for `cs`, all others for `tag`."""
+    listed = (affinity,) if isinstance(affinity, Affinity) else affinity or ()
+    if not isinstance(listed, Sequence) or not all(isinstance(one, Affinity) for one in listed):
+        expected = "must be an Affinity, a list of Affinities, or None"
+        raise InvalidInput("affinity", expected, short(affinity), "see Affinity.from_matrix")
+    affinities: dict[str, Affinity] = {}
+    for one in listed:
+        estimator = one.settings.get("estimator")
+        method = "cs" if estimator in COSINES else "tag"
+        if method in affinities:
+            expected = f"must contain at most one for {method!r}"
+            raise InvalidInput("affinity", expected, f"another one, measured with {estimator!r}", "choose one")
+        affinities[method] = one
+    return affinities
+
+
+def _affinity_key(affinity: Affinity) -> str:
+    return f"affinity {checksum(affinity.mean.tobytes())}"
+
+
+def _check_affinity(method: str, affinities: Mapping[str, Affinity], tasks: Sequence[str]) -> None:
+    if method not in affinities:
+        estimators = "cosines of gradients" if method == "cs" else "lookahead or gradient"
+        expected = f"must include one for {method!r} ({estimators})"
+        raise InvalidInput("affinity", expected, hint=f"measure it, or remove {method!r}")
+    if lacking := [task for task in tasks if task not in affinities[method].tasks]:
+        raise InvalidInput("affinity", f"must have values for every task of {method!r}", f"none for {lacking}")
+
+
+def _check_method(method: Method) -> None:
+    if method.rule != "plain" or type(method).width is not Method.width:
+        expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
+        raise InvalidInput("methods", expected, repr(method.name), "use Study, which trains them")
+    if isinstance(method, AutoMethod) and read_effort(method.effort).trainings is None:
+        raise InvalidInput("effort", "must be a number of training runs if networks are trained elsewhere")
+
+
+def _read_losses(part: str, losses: Any, argument: str, row_losses: Any, tasks: Sequence[str]) -> dict[str, Score]:
+    """Returns the score of each task.
 
     Args:
-        problems: the list to which problems are added.
-        job: the network.
         part: "val" or "test".
         losses: the loss, or the loss and the error, of each task.
         argument: the name of the argument with the losses of all rows.
-        rows: the losses of all rows, or None.
+        row_losses: the losses of all rows by task, or None.
+        tasks: the tasks of the network.
     """
-    row_losses: dict[str, Any] = {}
-    if rows is not None:
-        for task, values in by_name(problems, f"`{argument}`", rows, job.tasks).items():
-            array = read_array(problems, f"`{argument}`: {task!r}", values)
-            if array is not None:
-                row_losses[task] = array
-        shapes = {array.shape for array in row_losses.values()}
+    rows: dict[str, Any] = {}
+    if row_losses is not None:
+        for task, values in read_mapping(f"`{argument}`", row_losses, tasks).items():
+            rows[task] = read_array(f"`{argument}`: {task!r}", values)
+        shapes = {array.shape for array in rows.values()}
         if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
             expected = "must contain one loss per row for every task (NaN for rows without a label)"
-            problems.append(InvalidInput(argument, expected, f"arrays of shape {' and '.join(map(str, shapes))}"))
+            raise InvalidInput(argument, expected, f"arrays of shape {' and '.join(map(str, shapes))}")
     scores = {}
-    for task, given in by_name(problems, f"`{part}`", losses, job.tasks).items():
-        place = f"`{part}`: {task!r}"
-        pair = given if isinstance(given, (tuple, list)) else (given,)
+    for task, values in read_mapping(f"`{part}`", losses, tasks).items():
+        pair = values if isinstance(values, (tuple, list)) else (values,)
         try:
             loss, error = map(float, (*pair, math.nan) if len(pair) == 1 else pair)
         except (TypeError, ValueError, OverflowError):
-            problems.append(InvalidInput(place, "must be a loss or a pair (loss, error)", short(given)))
-            continue
-        if not abs(loss) <= MAX_LOSS:
-            expected = f"must be a finite loss of at most {MAX_LOSS:g} in magnitude"
-            problems.append(InvalidInput(place, expected, str(loss), DIVERGED_HINT))
-        scores[task] = Score(loss, error, row_losses.get(task))
+            expected = "must be a loss or a pair (loss, error)"
+            raise InvalidInput(f"`{part}`: {task!r}", expected, short(values)) from None
+        scores[task] = Score(loss, error, rows.get(task))
     return scores
+
+
+def _check_row_counts(runner: ExternalRunner, trained: Trained) -> None:
+    """Checks that the losses are of as many test rows as those of another network."""
+    others = [key for key in runner.store.known_keys() if key != runner.keys.of(trained.job)]
+    known = runner.store.losses(others[0]) if others else None
+    rows = [score.rows for score in trained.test.values() if score.rows is not None]
+    if known and rows and len(next(iter(known.values()))) != len(rows[0]):
+        raise InvalidInput("rows", "must have as many test rows as those of other networks", str(len(rows[0])))

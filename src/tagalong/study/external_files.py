@@ -18,7 +18,7 @@ from tagalong.files import report_damage, unpack_arrays, write_atomic
 from tagalong.learn import Task
 from tagalong.tabular import MISSING_WORDS, TableError, parse_numbers, read_table
 
-from .external_targets import PARTS, Array
+from .external_arrays import PARTS, Array, read_mapping
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +28,8 @@ LOSS_COLUMNS = ("val_loss", "test_loss")
 ERROR_COLUMNS = ("val_error", "test_error")
 COST_COLUMNS = ("steps", "seconds", "parameters")
 NUMBER_COLUMNS = (*LOSS_COLUMNS, *ERROR_COLUMNS, *COST_COLUMNS)
-PREDICTIONS, TEST_ROWS = "predictions", "test_rows"  # columns with the names of files
+PREDICTIONS = "predictions"  # the column with the names of files
 KINDS = ("binary", "multiclass", "regression")
-Parts = Mapping[str, Mapping[str, Any]]  # arrays by part ("val" and "test") and task
 
 
 class NetworkEntry(BaseModel, extra="forbid"):
@@ -73,10 +72,9 @@ def read_results(path: Path, *, predictions: bool = False) -> list[dict[str, Any
     Args:
         path: a JSON file with a list of results (see `NetworkEntry`), or a table with a row for each network, seed and
             task. Its columns are network, seed, task, val_loss and test_loss. Optional columns are val_error,
-            test_error, steps, seconds, parameters, and test_rows with the names of npy files that contain the loss of
-            every test row. A network diverged if all its losses are nan.
+            test_error, steps, seconds and parameters. A network diverged if all its losses are nan.
         predictions: whether a table names a file with predictions for each network in a column `predictions`, instead
-            of losses (see `read_parts`).
+            of losses (see `read_parts`). A network diverged if this name is nan.
 
     Returns:
         The arguments of `ExternalStudy.tell` for each network.
@@ -87,32 +85,29 @@ def read_results(path: Path, *, predictions: bool = False) -> list[dict[str, Any
     if path.suffix.lower() == ".json":
         with report_damage(path, TableError, "save a list of results"):
             return [entry.model_dump() for entry in build(list[NetworkEntry], json.loads(path.read_bytes()))]
-    values = [PREDICTIONS] if predictions else [*LOSS_COLUMNS]
-    table, numbers = _read_rows(path, values)
-
+    columns = [PREDICTIONS] if predictions else [*LOSS_COLUMNS]
+    table, numbers = _read_rows(path, columns)
+    cells = table[columns].apply(lambda column: column.str.lower())
     # A loss of nan was measured, whereas other words for missing values stand for networks that are not trained yet.
-    given = ~table[values].apply(lambda cells: cells.str.lower()).isin(MISSING_WORDS - {"nan"})
+    is_nan, is_empty = cells.eq("nan"), cells.isin(MISSING_WORDS - {"nan"})
     problems: list[InvalidInput] = []
     results = []
     for (name, seed), rows in table.groupby(["network", "seed"], sort=False):
-        filled = given.loc[rows.index]
-        losses = numbers.loc[rows.index]
-        diverged = all(column in rows and rows[column].str.lower().eq("nan").all() for column in LOSS_COLUMNS)
-        if not filled.any(axis=None) and not diverged:
+        if is_empty.loc[rows.index].all(axis=None):
             continue
+        network = {"tasks": list(rows["task"]), "seed": int(seed)}
         named = set(name.split("+"))
         if named != set(rows["task"]) and named & set(table["task"]):
             expected = f"must have a row for each task of network {name} (seed {seed}) and no others"
             problems.append(TableError(path, expected, f"rows for {', '.join(rows['task'])}"))
-            continue
-        if not diverged and not (filled.all(axis=None) and (predictions or losses[values].notna().all(axis=None))):
-            expected = f"must have finite values of {' and '.join(values)} for {name} (seed {seed})"
+        elif is_nan.loc[rows.index].all(axis=None):
+            results.append(network | {"val": None, "test": None})
+        elif (is_nan | is_empty).loc[rows.index].any(axis=None):
+            expected = f"must have {' and '.join(columns)} for every task of {name} (seed {seed})"
             problems.append(TableError(path, expected, hint="or nan in every cell if the network diverged"))
-            continue
-        result = collect(problems, _read_network, path, rows, losses, predictions and not diverged)
-        if result is not None:
-            parts = {"val": None, "test": None} if diverged else {}
-            results.append({"tasks": list(rows["task"]), "seed": int(seed), **result, **parts})
+        else:
+            result = collect(problems, _read_network, path, rows, numbers.loc[rows.index], predictions)
+            results.append(network | (result or {}))
     if not results and not problems:
         problems.append(TableError(path, "must contain the results of at least one network", "none"))
     raise_problems(problems, TableError)
@@ -129,9 +124,9 @@ def _read_rows(path: Path, values: Sequence[str]) -> tuple[pd.DataFrame, pd.Data
     numbers = parse_numbers(table, [column for column in NUMBER_COLUMNS if column in table], problems)
     # The order of the tasks of a network means nothing.
     table["network"] = ["+".join(sorted(name.split("+"))) for name in table["network"]]
-    unnamed = ~table["seed"].str.isdigit() | (table["network"] == "") | (table["task"] == "")
+    is_named = table["seed"].str.isdigit() & (table["network"] != "") & (table["task"] != "")
+    wrong_lines = table.index[~is_named | table.duplicated(list(KEY_COLUMNS))]
     expected = "must have a network, a seed (a non-negative integer) and a task, and each combination only once"
-    wrong_lines = table.index[unnamed | table.duplicated(list(KEY_COLUMNS))]
     problems += [TableError(f"{path}, line {line}", expected) for line in wrong_lines]
     raise_problems(problems, TableError)
     return table, numbers
@@ -139,12 +134,11 @@ def _read_rows(path: Path, values: Sequence[str]) -> tuple[pd.DataFrame, pd.Data
 
 def _read_network(path: Path, rows: pd.DataFrame, numbers: pd.DataFrame, predictions: bool) -> dict[str, Any]:
     """Returns the results and costs of the network in these rows of a table."""
+    tasks = list(rows["task"])
     result: dict[str, Any] = {}
     for column in COST_COLUMNS:
         if column in numbers and numbers[column].notna().any():
-            cost = numbers[column].dropna().iloc[0]
-            result[column] = float(cost) if column == "seconds" else int(cost)
-    tasks = list(rows["task"])
+            result[column] = numbers[column].dropna().iloc[0]
     if predictions:
         files = list(rows[PREDICTIONS].unique())
         if len(files) > 1:
@@ -153,11 +147,6 @@ def _read_network(path: Path, rows: pd.DataFrame, numbers: pd.DataFrame, predict
     for part in PARTS:
         columns = [column for column in (f"{part}_loss", f"{part}_error") if column in numbers]
         result[part] = dict(zip(tasks, map(tuple, numbers[columns].to_numpy().tolist()), strict=True))
-    if TEST_ROWS in rows and rows[TEST_ROWS].ne("").all():
-        result["rows"] = {}
-        for task, file in zip(tasks, rows[TEST_ROWS], strict=True):
-            with report_damage(path.parent / file, TableError, "save an array with numpy.save"):
-                result["rows"][task] = np.load(path.parent / file, allow_pickle=False)
     return result
 
 
@@ -165,54 +154,18 @@ def read_parts(path: Path, tasks: Sequence[str]) -> dict[str, dict[str, Array]]:
     """Reads labels or predictions by part ("val" and "test") and task.
 
     Args:
-        path: an npz file with arrays named val_TASK and test_TASK, or a table with a column `split`, which contains
-            val or test in each row, and a column for each task. For the probabilities of a multiclass task, the table
-            has a column TASK:CLASS for each class 0, 1, ….
+        path: an npz file with arrays named val_TASK and test_TASK.
         tasks: the names of the tasks.
 
     Raises:
-        TableError: If the file does not exist or has other contents.
+        InvalidInput: If the file does not exist or has other contents.
     """
     if not path.is_file():
-        raise TableError(path, "must be an npz file or a table", "no such file")
-    if path.suffix.lower() == ".npz":
-        with report_damage(path, TableError, "save plain arrays with numpy.savez"):
-            arrays = unpack_arrays(path.read_bytes())
-    else:
-        arrays = _read_columns(path, tasks)
-    names = [f"{part}_{task}" for part in PARTS for task in tasks]
-    unknown = [name for name in arrays if name not in names]
-    if missing := [name for name in names if name not in arrays]:
-        raise TableError(path, f"must have values for {', '.join(tasks)}", f"none for {', '.join(missing)}")
-    if unknown:
-        hint = did_you_mean(unknown[0], names)
-        raise TableError(path, f"must have values for {', '.join(tasks)} only", ", ".join(unknown), hint)
+        raise TableError(path, "must be an npz file", "no such file")
+    with report_damage(path, TableError, "save plain arrays with numpy.savez"):
+        arrays = unpack_arrays(path.read_bytes())
+    arrays = read_mapping(str(path), arrays, [f"{part}_{task}" for part in PARTS for task in tasks])
     return {part: {task: arrays[f"{part}_{task}"] for task in tasks} for part in PARTS}
-
-
-def _read_columns(path: Path, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the columns of a table under the names that arrays have in an npz file."""
-    table = read_table(path, as_text=True)
-    if "split" not in table or not table["split"].isin(PARTS).all():
-        raise TableError(f"{path}, column 'split'", "must contain val or test in each row")
-    problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, [column for column in table if column not in ("", "split")], problems)
-    raise_problems(problems, TableError)
-    columns_by_task: dict[str, list[str]] = {}
-    for column in numbers:
-        task, _, number = column.rpartition(":")
-        of_class = column not in tasks and task in tasks and number.isdigit()
-        columns_by_task.setdefault(task if of_class else column, []).append(column)
-    arrays = {}
-    for task, columns in columns_by_task.items():
-        classes = [f"{task}:{number}" for number in range(len(columns))]
-        if columns != [task] and sorted(columns) != sorted(classes):
-            expected = f"must have the columns {', '.join(classes)} for the classes of {task!r}"
-            raise TableError(path, expected, ", ".join(columns))
-        for part in PARTS:
-            cells = numbers[table["split"] == part]
-            arrays[f"{part}_{task}"] = cells[columns[0]] if columns == [task] else cells[classes]
-    return {name: cells.to_numpy() for name, cells in arrays.items()}
 
 
 def read_targets(

@@ -145,11 +145,11 @@ def check_runner(out: str | os.PathLike[str], *, executor: str | Executor = "ser
     check_store(Path(out))
 
 
-def without_rows(tasks: Iterable[str]) -> Problem:
+def without_rows(tasks: Iterable[str], name: str = "unknown") -> Problem:
     """Returns a problem of which only the names of the tasks are known, for runners that train nothing."""
     names = tuple(tasks)
-    empty = Split(torch.zeros(0, 0), {name: torch.zeros(0) for name in names})
-    return Problem("unknown", tuple(Task(name, "regression") for name in names), empty, empty, empty, nn.Identity)
+    empty = Split(torch.zeros(0, 0), {task: torch.zeros(0) for task in names})
+    return Problem(name, tuple(Task(task, "regression") for task in names), empty, empty, empty, nn.Identity)
 
 
 class Runner:

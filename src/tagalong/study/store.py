@@ -1,7 +1,7 @@
 """The store of a run, `run.sqlite`: a row for each trained network, and what else took long to compute.
 
 A network is written once, when its training finishes. Its definition and results are JSON. Weights, the losses of all
-rows and answers on validation and test rows are safetensors, which hold no code.
+rows and answers on validation and test rows are safetensors, which hold no code, in a table of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, damage_logger, json_safe, report_damage
 from tagalong.learn import Job, Trained
 from tagalong.score import Score
@@ -33,21 +32,25 @@ from tagalong.score import Score
 from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
-VERSION = 6
+VERSION = 7
 AFFINITY_ARRAYS = ("mean", "stderr", "count", "steps", "history", "null")
 LOCK_TIMEOUT = 120.0  # seconds to wait for another process to finish writing
-MAX_BLOB_BYTES = 10**9  # SQLite's limit
+PIECE_BYTES = 2**28  # of large arrays, since SQLite limits the size of a value to a billion bytes
 MAX_KEYS = 500  # in one query, since SQLite limits the number of placeholders
+# The arrays of a network are called "weights", and "val", "test", "val losses" and "test losses" by task.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
     key TEXT PRIMARY KEY, definition TEXT NOT NULL, results TEXT NOT NULL,
     batch TEXT NOT NULL, place INTEGER NOT NULL,
-    steps INTEGER NOT NULL, seconds REAL NOT NULL,
-    weights BLOB, losses BLOB, val BLOB, test BLOB, kept INTEGER NOT NULL DEFAULT 0
+    steps INTEGER NOT NULL, seconds REAL NOT NULL, kept INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS computed (
-    key TEXT PRIMARY KEY, content TEXT NOT NULL, arrays BLOB,
+    key TEXT PRIMARY KEY, content TEXT NOT NULL,
     networks INTEGER NOT NULL, steps INTEGER NOT NULL, seconds REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS arrays (
+    key TEXT NOT NULL, name TEXT NOT NULL, piece INTEGER NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (key, name, piece)
 );
 """
 TRAIN_AGAIN = "delete it to train its networks again, or choose another folder"
@@ -153,21 +156,18 @@ class Store:
             for place, (key, (definition, trained)) in enumerate(finished.items()):
                 if replace:
                     self._connection.execute("DELETE FROM networks WHERE key = ?", (key,))
-                weights = None if trained.state is None else pack_tensors(trained.state)
-                if weights is not None and len(weights) > MAX_BLOB_BYTES:
-                    expected = f"must have at most {MAX_BLOB_BYTES / 1e9:g} GB of weights"
-                    raise InvalidInput("networks", expected, f"{len(weights) / 1e9:.1f} GB")
+                    self._connection.execute("DELETE FROM arrays WHERE key = ?", (key,))
                 results = {name: getattr(trained, name) for name in NetworkResults.model_fields}
                 if not np.isfinite(list(trained.flattery.values())).all():
                     results["flattery"] = {}
                 texts = json.dumps(definition), json.dumps(json_safe(results)), batch
-                self._insert(
-                    "networks (key, definition, results, batch, place, steps, seconds, weights, losses)",
-                    (key, *texts, place, trained.steps, trained.seconds, weights, _pack_losses(trained)),
+                is_new = self._insert(
+                    "networks (key, definition, results, batch, place, steps, seconds)",
+                    (key, *texts, place, trained.steps, trained.seconds),
                 )
-                for part, outputs in (answers or {}).items():
-                    packed = pack_tensors(outputs)
-                    self._connection.execute(f"UPDATE networks SET {part} = ? WHERE key = ?", (packed, key))
+                if is_new:
+                    arrays = {"weights": trained.state, **_row_losses(trained), **(answers or {})}
+                    self._insert_arrays(key, arrays)
 
     def results(self, keys: Iterable[str]) -> dict[str, Trained]:
         """Returns the results of the networks that are in the store, by key, without arrays and weights."""
@@ -195,51 +195,49 @@ class Store:
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained in the same computation as this network, in order."""
         with self._reading():
-            query = "SELECT key FROM networks WHERE batch = ? ORDER BY place"
-            keys = [row[0] for row in self._connection.execute(query, (self._value("batch", key),))]
+            of_key = "(SELECT batch FROM networks WHERE key = ?)"
+            query = f"SELECT key FROM networks WHERE batch = {of_key} ORDER BY place"
+            keys = [row[0] for row in self._connection.execute(query, (key,))]
             results = self.results(keys)
             return [results[other].job for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """Returns the weights of a network, or None if they were not kept."""
-        return self._tensors("weights", key)
+        return self.arrays(key, "weights")
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """Returns each task's loss on every row of "val" or "test", or None if they are unknown."""
-        tensors = self._tensors("losses", key)
-        if tensors is None or part not in tensors:
-            return None
-        return dict(zip(self.results([key])[key].job.tasks, tensors[part].numpy(), strict=True))
+        losses = self.arrays(key, f"{part} losses")
+        return None if losses is None else {task: rows.numpy() for task, rows in losses.items()}
 
     def answers(self, key: str, part: str) -> dict[str, Tensor] | None:
         """Returns the outputs of a network for each task on the rows of "val" or "test", or None if not stored."""
-        return self._tensors(part, key)
+        return self.arrays(key, part)
 
     def add_answers(self, key: str, part: str, outputs: Mapping[str, Tensor]) -> None:
         """Stores the outputs of a network for each task, or keeps its weights if these take less space.
 
         In either case, the outputs remain known after `drop_weights`.
         """
-        content = pack_tensors(outputs)
-        weights = self._value("weights", key)
-        if weights is not None and len(weights) < len(content):
+        query = "SELECT sum(length(content)) FROM arrays WHERE key = ? AND name = 'weights'"
+        (size,) = self._connection.execute(query, (key,)).fetchone()
+        if size is not None and size < len(pack_tensors(outputs)):
             self.keep([key])
             return
         with self._connection:
-            self._connection.execute(f"UPDATE networks SET {part} = ? WHERE key = ?", (content, key))
+            self._insert_arrays(key, {part: outputs})
 
     def without_weights(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of networks whose weights are not in the store, except for those that diverged."""
-        condition = "weights IS NULL AND json_extract(results, '$.best_epoch') >= 0"
-        return [key for key, missing in self._select(f"key, {condition}", keys) if missing]
+        results = self.results(keys)
+        stored = self._stored_weights(results)
+        return [key for key, trained in results.items() if key not in stored and not trained.diverged]
 
     def add_weights(self, trained: Mapping[str, Trained]) -> None:
         """Writes the weights of networks, given by key, whose weights were dropped."""
         with self._connection:
-            self._connection.executemany(
-                "UPDATE networks SET weights = ? WHERE key = ? AND weights IS NULL",
-                [(pack_tensors(one.state), key) for key, one in trained.items() if one.state is not None],
-            )
+            for key, network in trained.items():
+                self._insert_arrays(key, {"weights": network.state})
 
     def keep(self, keys: Iterable[str]) -> None:
         """Marks networks, and those that teach them, so that `drop_weights` keeps their weights."""
@@ -258,12 +256,13 @@ class Store:
         Returns:
             What training these networks again would cost.
         """
-        rows = self._select("key, steps, seconds, kept = 0 AND weights IS NOT NULL", keys)
-        dropped = {key: Cost(1, steps, seconds) for key, steps, seconds, unmarked in rows if unmarked}
+        rows = list(self._select("key, steps, seconds", keys, condition="kept = 0"))
+        stored = self._stored_weights(key for key, _, _ in rows)
+        dropped = {key: Cost(1, steps, seconds) for key, steps, seconds in rows if key in stored}
         try:
             with self._connection:
                 self._connection.executemany(
-                    "UPDATE networks SET weights = NULL WHERE key = ? AND kept = 0", [(key,) for key in dropped]
+                    "DELETE FROM arrays WHERE key = ? AND name = 'weights'", [(key,) for key in dropped]
                 )
             with suppress(sqlite3.OperationalError):  # another process is reading; the file will shrink next time
                 self._connection.execute("VACUUM")
@@ -291,19 +290,27 @@ class Store:
             arrays: large arrays that belong to it.
             spent: what it adds to `spent`.
         """
-        cost, packed = spent or Cost(), None if arrays is None else pack_tensors(arrays)
-        values = key, json.dumps(content), packed, cost.networks, cost.steps, cost.seconds
+        cost = spent or Cost()
+        values = key, json.dumps(content), cost.networks, cost.steps, cost.seconds
         with self._connection:
-            self._insert("computed (key, content, arrays, networks, steps, seconds)", values)
+            if self._insert("computed (key, content, networks, steps, seconds)", values):
+                self._insert_arrays(key, {"arrays": arrays})
+
+    def arrays(self, key: str, name: str = "arrays") -> dict[str, Tensor] | None:
+        """Returns arrays of a network or a computation, or None if there are none of this name."""
+        query = "SELECT content FROM arrays WHERE key = ? AND name = ? ORDER BY piece"
+        content = b"".join(piece for (piece,) in self._connection.execute(query, (key, name)))
+        with self._reading():
+            return unpack_tensors(content) if content else None
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """Returns a measured affinity and the cost of the training run that measured it, or None if it is missing."""
         document = self.computed(key)
         if document is None:
             return None
-        packed = self._connection.execute("SELECT arrays FROM computed WHERE key = ?", (key,)).fetchone()[0]
+        tensors = self.arrays(key)
         with self._reading():
-            arrays = {name: tensor.numpy() for name, tensor in unpack_tensors(packed).items()}
+            arrays = {name: tensor.numpy() for name, tensor in (tensors or {}).items()}
             skipped = {reason: arrays.pop(f"skipped {reason}") for reason in document["skipped"]}
             affinity = Affinity(document["tasks"], **arrays, skipped=skipped, settings=document["settings"])
             return affinity, Cost(**document["cost"])
@@ -327,25 +334,31 @@ class Store:
         query = "SELECT 1 FROM (SELECT key FROM networks UNION ALL SELECT key FROM computed) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
-    def _insert(self, columns: str, values: tuple[Any, ...]) -> None:
-        """Adds a row as part of the caller's transaction; an existing row is not changed."""
+    def _insert(self, columns: str, values: tuple[Any, ...]) -> bool:
+        """Adds a row as part of the caller's transaction, and returns whether it is new; others are not changed."""
         placeholders = ", ".join("?" * len(values))
-        self._connection.execute(f"INSERT OR IGNORE INTO {columns} VALUES ({placeholders})", values)
+        cursor = self._connection.execute(f"INSERT OR IGNORE INTO {columns} VALUES ({placeholders})", values)
+        return cursor.rowcount > 0
 
-    def _value(self, column: str, key: str) -> Any:
-        return self._connection.execute(f"SELECT {column} FROM networks WHERE key = ?", (key,)).fetchone()[0]
+    def _insert_arrays(self, key: str, arrays: Mapping[str, Mapping[str, Tensor] | None]) -> None:
+        """Adds named arrays as part of the caller's transaction; existing ones are not changed."""
+        for name, tensors in arrays.items():
+            content = memoryview(b"" if tensors is None else pack_tensors(tensors))
+            for piece, start in enumerate(range(0, len(content), PIECE_BYTES)):
+                values = key, name, piece, content[start : start + PIECE_BYTES]
+                self._insert("arrays (key, name, piece, content)", values)
 
-    def _tensors(self, column: str, key: str) -> dict[str, Tensor] | None:
-        content = self._value(column, key)
-        with self._reading():
-            return None if content is None else unpack_tensors(content)
+    def _stored_weights(self, keys: Iterable[str]) -> set[str]:
+        return {key for (key,) in self._select("key", keys, "arrays", "name = 'weights'")}
 
-    def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    def _select(
+        self, columns: str, keys: Iterable[str], table: str = "networks", condition: str = "TRUE"
+    ) -> Iterator[tuple[Any, ...]]:
         wanted = list(keys)
         for start in range(0, len(wanted), MAX_KEYS):
             some = wanted[start : start + MAX_KEYS]
             placeholders = ", ".join("?" * len(some))
-            query = f"SELECT {columns} FROM networks WHERE key IN ({placeholders})"
+            query = f"SELECT {columns} FROM {table} WHERE {condition} AND key IN ({placeholders})"
             yield from self._connection.execute(query, some).fetchall()
 
 
@@ -353,15 +366,15 @@ def _is_disk_full(error: Exception) -> bool:
     return "disk is full" in str(error)
 
 
-def _pack_losses(trained: Trained) -> bytes | None:
-    """Returns the loss of each row of "val" and "test" [tasks, rows], if they are known."""
-    parts = {}
-    for part, scores in (("val", trained.val), ("test", trained.test)):
-        rows = [losses for task in trained.job.tasks if (losses := scores[task].rows) is not None]
-        if len(rows) == len(trained.job.tasks):
-            with np.errstate(over="ignore"):  # infinite if training nearly diverged
-                parts[part] = torch.from_numpy(np.stack(rows).astype(np.float32))
-    return pack_tensors(parts) if parts else None
+def _row_losses(trained: Trained) -> dict[str, dict[str, Tensor]]:
+    """Returns each task's loss on every row of "val" and "test", where the losses of all tasks are known."""
+    losses = {}
+    for part, scores in (("val losses", trained.val), ("test losses", trained.test)):
+        with np.errstate(over="ignore"):  # infinite if training nearly diverged
+            rows = {task: score.rows.astype(np.float32) for task, score in scores.items() if score.rows is not None}
+        if len(rows) == len(scores):
+            losses[part] = {task: torch.from_numpy(by_row) for task, by_row in rows.items()}
+    return losses
 
 
 def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
