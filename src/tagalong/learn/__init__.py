@@ -22,7 +22,7 @@ from .capacity import (
     relative_step_cost as relative_step_cost,
     width_of_size as width_of_size,
 )
-from .chunks import networks_at_once as networks_at_once
+from .chunks import bytes_per_network as bytes_per_network
 from .classical import FITTED as FITTED, why_not_fitted as why_not_fitted
 from .column_types import read_columns as read_columns
 from .constant import (
@@ -84,10 +84,10 @@ from .stackable import why_not_batched as why_not_batched
 from .tabm import TabM as TabM, TabMHeads as TabMHeads
 from .task import Task as Task
 from .teaching import (
+    Lesson as Lesson,
     can_be_taught as can_be_taught,
     mix_rows as mix_rows,
     mix_targets as mix_targets,
-    prepare_students as prepare_students,
     teach as teach,
     teacher_answers as teacher_answers,
 )

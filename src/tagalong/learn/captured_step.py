@@ -6,8 +6,7 @@ import gc
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -55,74 +54,60 @@ class CapturedStep:
     def __call__(self, rows: Tensor) -> None:
         size = rows.shape
         generators = self._seed()
-        if self._possible and size not in self._recordings and self._runs[size] >= self._warm_up:
-            self._capture(rows, generators)
-        if size not in self._recordings:
-            self._run(rows)
+        is_warm = self._runs[size] > 0 and self._runs.total() >= self._warm_up
+        if self._possible and is_warm and size not in self._recordings:
+            self._try_to_capture(rows, generators)
+        if size in self._recordings:
+            graph, static_rows = self._recordings[size]
+            static_rows.copy_(rows)
+            graph.replay()
             return
-        graph, static_rows = self._recordings[size]
-        static_rows.copy_(rows)
-        graph.replay()
-
-    def _run(self, rows: Tensor) -> None:
-        """Runs an ordinary step on the stream that is used for capturing."""
-        self._runs[rows.shape] += 1
+        self._runs[size] += 1
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._step(rows)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _capture(self, rows: Tensor, generators: Sequence[torch.Generator]) -> None:
-        """Captures a step without running it."""
+    def _try_to_capture(self, rows: Tensor, generators: Sequence[torch.Generator]) -> None:
         if torch.cuda.memory_reserved() > MAX_CACHED_BYTES:
             torch.cuda.empty_cache()  # a graph cannot use the memory that ordinary steps have left in the cache
-        graph, static = torch.cuda.CUDAGraph(), rows.clone()
-        for generator in generators:
-            graph.register_generator_state(generator)
+        static_rows = rows.clone()
         torch.cuda.synchronize()
         try:
-            # `torch.cuda.graph` would also collect garbage and empty the allocator's cache, which takes much longer
-            with torch.cuda.stream(self._stream), _undisturbed():
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    self._step(static)
-                finally:
-                    graph.capture_end()
+            graph = self._capture(lambda: self._step(static_rows), generators)
         except RuntimeError as error:
             self._possible = False
             logger.info("training without CUDA graphs: %s", str(error).splitlines()[0])
-            del graph
-            self._end_capture_of_generators(generators)
         else:
-            self._recordings[rows.shape] = graph, static
+            self._recordings[rows.shape] = graph, static_rows
             logger.info("replaying steps on batches of shape %s as a CUDA graph", tuple(rows.shape))
-
-    def _end_capture_of_generators(self, generators: Sequence[torch.Generator]) -> None:
-        """Captures an empty step. A failed capture leaves generators in a state in which they would draw nonsense."""
-        graph = torch.cuda.CUDAGraph()
-        for generator in generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.stream(self._stream), _undisturbed():
-            graph.capture_begin(capture_error_mode="thread_local")
-            graph.capture_end()
+            return
+        # A failed capture leaves generators in a state in which they would draw nonsense. Another capture ends it.
+        self._capture(lambda: None, generators)
         self._seed()
 
+    def _capture(self, step: Callable[[], object], generators: Sequence[torch.Generator]) -> torch.cuda.CUDAGraph:
+        """Captures a step without running it.
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Lets a graph be captured without garbage collection, which would end it by freeing tensors, and without warnings.
-
-    torch warns of empty graphs. An empty one is meant after a failed capture.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
-            yield
-    finally:
-        if enabled:
-            gc.enable()
+        Unlike in `torch.cuda.graph`, garbage is not collected before, which would take longer than many steps, nor
+        meanwhile, since freeing tensors would end the capture.
+        """
+        graph, collects_garbage = torch.cuda.CUDAGraph(), gc.isenabled()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        gc.disable()
+        try:
+            with torch.cuda.stream(self._stream), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    step()
+                finally:
+                    graph.capture_end()
+        finally:
+            if collects_garbage:
+                gc.enable()
+        return graph
 
 
 def can_be_captured(module: nn.Module) -> bool:

@@ -42,9 +42,9 @@ def make_chunks(
             continue
         network = build_network(own, {name for job in similar for name in job.tasks}, similar[0].seed, width).to(device)
         replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
+        each = bytes_per_network(own, network, device, replaced)
         size, size_of_seeds = (
-            networks_at_once(own, network, device, memory, several_seeds=several, own_targets=replaced)
-            for several in (False, True)
+            max(1, (memory or _usable_bytes(device, several_seeds=several)) // each) for several in (False, True)
         )
         for seeds in _group_seeds(similar, device, size_of_seeds):
             yield from _split_evenly(seeds, size_of_seeds if len(seeds) > 1 else size)
@@ -78,59 +78,28 @@ def _split_evenly(seeds: list[list[Job]], size: int) -> Iterator[list[Job]]:
         yield [job for own in seeds for job in own[part * len(own) // parts : (part + 1) * len(own) // parts]]
 
 
-def networks_at_once(
-    problem: Problem,
-    network: Network,
-    device: torch.device,
-    memory: int | None,
-    *,
-    several_seeds: bool = False,
-    own_targets: int = 0,
-) -> int:
-    """Returns how many networks to train together, at least one.
-
-    Args:
-        problem: the problem.
-        network: see `bytes_per_network`.
-        device: the device to train on.
-        memory: the number of bytes that may be used. If None, a fraction of the free memory is used. On a CPU, it is
-            capped where more memory no longer speeds up training.
-        several_seeds: see `bytes_per_network`.
-        own_targets: see `bytes_per_network`.
-    """
-    if memory is None and device.type == "cuda":
-        memory = int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
-    elif memory is None:
-        limit = CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT
-        memory = min(limit, int(CPU_FRACTION * free_memory()))
-    each = bytes_per_network(problem, network, device, several_seeds=several_seeds, own_targets=own_targets)
-    return max(1, memory // each)
+def _usable_bytes(device: torch.device, *, several_seeds: bool) -> int:
+    if device.type == "cuda":
+        return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
+    # On a CPU, more memory does not speed up training.
+    return min(CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT, int(CPU_FRACTION * free_memory()))
 
 
-def bytes_per_network(
-    problem: Problem, network: Network, device: torch.device, *, several_seeds: bool = False, own_targets: int = 0
-) -> int:
-    """Estimates the bytes that one network needs for its weights, optimizer state, activations, rows and outputs.
+def bytes_per_network(problem: Problem, network: Network, device: torch.device, own_targets: int = 0) -> int:
+    """Estimates the bytes that one network needs for its weights, optimizer state, activations and outputs.
 
     Args:
         problem: the problem.
         network: a network with the tasks of all networks to train, of which only the buffers change.
         device: the device to train on.
-        several_seeds: whether the networks have different seeds. In the worst case, each of them has its own seed and
-            thus its own rows.
         own_targets: the bytes of the targets that replace the problem's.
     """
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
-
-    # What a training step keeps for its backward pass, by address, besides the network and its inputs
-    known = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
-    activations: dict[int, int] = {}
+    activations: dict[int, int] = {}  # what a training step keeps for its backward pass, by address
 
     def record_saved(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            activations[storage.data_ptr()] = storage.nbytes()
+        activations[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with (
@@ -139,15 +108,14 @@ def bytes_per_network(
     ):
         outputs = network(inputs)
         losses = [problem.task(name).row_losses(own, targets[name])[0].mean() for name, own in outputs.items()]
-        total = torch.stack(losses).sum()
-    del total  # needed until here: it keeps storages alive, whose addresses could otherwise be reused
+    for tensor in (inputs, *network.parameters(), *network.buffers()):
+        activations.pop(tensor.untyped_storage().data_ptr(), None)
+    del losses  # needed until here: they keep storages alive, whose addresses could otherwise be reused
 
     weights = sum(parameter.nbytes for parameter in network.parameters())
     # Weights and moments exist twice while stopped networks are dropped. There are also gradients and best weights.
     copies = 2 * (1 + OPTIMIZER_MOMENTS[problem.recipe.optimizer]) + 2
-    needed = copies * weights + 2 * sum(activations.values())  # whose gradients need the same amount
     most_rows = max(len(problem.val), len(problem.test))
-    needed += 2 * most_rows * sum(own.nbytes for own in outputs.values()) // len(inputs) + 2 * own_targets
-    if several_seeds:  # twice, since layers may rearrange their inputs
-        needed += 2 * (inputs.nbytes + sum(target.nbytes for target in targets.values()))
-    return int(needed)
+    validation = most_rows * sum(own.nbytes for own in outputs.values()) // len(inputs)
+    # Gradients of activations need as much as these. Layers and losses may copy outputs and targets.
+    return int(copies * weights + 2 * (sum(activations.values()) + validation + own_targets))

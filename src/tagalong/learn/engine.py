@@ -3,10 +3,11 @@
 From top to bottom:
 
 - `train` and `train_many` are the doors. `train_many` trains networks together if they can be stacked (`make_chunks`).
-- `Training` is the loop. In each epoch, it draws the order of the rows, lets the networks take their optimizer steps,
-  computes their validation losses, keeps the weights that are best so far, and decides who trains on.
+- `Training` is the loop. In each epoch, it lets the networks take their optimizer steps, computes their validation
+  losses, keeps the weights that are best so far, and decides who trains on.
 - A `Step` holds the weights and takes the optimizer steps. There are two kinds: a `ModuleStep` trains one real module,
-  and a `StackStep` many networks whose weights are stacked. All else is shared, so both give the same networks.
+  and a `StackStep` many networks whose weights are stacked. Rows, losses, masks, seeds and scores are shared, so both
+  give the same networks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,9 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong._version import NUMERICS
-from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.files import report_damage
+from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -41,11 +43,10 @@ from .module_step import ModuleStep
 from .network import Network, count_multiplications
 from .own_targets import Targets, tensors_digest
 from .problem import Problem
-from .randomness import batches, derive_seed, reseed
+from .randomness import derive_seed, reseed
 from .rows import Split
 from .scoring import UNKNOWN_SCORE
 from .stack_step import StackStep
-from .task import Task
 
 # Multiplications per step, which take one core about 2 ms. Below, a second core saves less than 1 ms per step if it is
 # idle, and costs several if it is busy, since each operation waits for it.
@@ -259,12 +260,14 @@ class Training:
     ) -> None:
         self.jobs, self.device, self.targets = list(jobs), torch.device(device), targets or {}
         self.problem, self._is_measured = problem.with_network(jobs[0].network), meter is not None
+        self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
+        self.trains = np.array([[task.name in job.tasks for task in self.tasks] for job in jobs])
         self.step: Step
         weighted = self.problem.weighted(jobs[0].weighting)
         if len(jobs) == 1:
             self.step = ModuleStep(weighted, jobs[0], self.device, self.targets.get(jobs[0]), meter)
         else:
-            self.step = StackStep(self.problem, jobs, self.device, self.targets)
+            self.step = StackStep(self.problem, jobs, self.tasks, self.trains, self.device, self.targets)
         self.epoch, self.seconds = 0, 0.0
         self.epochs_run, self.best_epoch = np.zeros(len(jobs), dtype=int), np.full(len(jobs), -1)
         self.best_loss = np.full(len(jobs), np.inf)
@@ -308,19 +311,15 @@ class Training:
     def run_epoch(self) -> None:
         """Takes the steps of an epoch, computes the validation losses, and keeps the weights that are best so far."""
         start = time.perf_counter()
-        running, recipe, rows = self.running, self.problem.recipe, len(self.problem.train)
-
-        # Networks with the same seed visit the rows in the same order.
-        self.step.drop(running)
-        seeds = self.step.seeds
-        reseed(derive_seed(seeds[0], "epoch", self.epoch))  # for layers that are not known to be random
-        self.step.train_epoch(self.epoch, [batches(seed, self.epoch, rows, recipe.batch_size) for seed in seeds])
+        running, recipe = self.running, self.problem.recipe
+        reseed(derive_seed(self.jobs[0].seed, "epoch", self.epoch))  # for layers that are not known to be random
+        self.step.train_epoch(self.epoch, running)
 
         # The weighted sum of the validation losses decides whether the weights are the best so far.
         losses = self.step.validate()
         self.curve.append(losses)
-        weights = np.array([task.weight for task in self.step.tasks])
-        total = np.where(self.step.trains, weights * losses[..., 0], 0).sum(1)
+        weights = np.array([task.weight for task in self.tasks])
+        total = np.where(self.trains, weights * losses[..., 0], 0).sum(1)
         is_better = total < self.best_loss
         if recipe.keep == "last":
             is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
@@ -335,17 +334,20 @@ class Training:
 
     def results(self) -> list[Trained]:
         """Returns the networks with the kept weights, and their validation and test scores."""
-        learned = self.step.trains & (self.best_epoch >= 0)[:, None]
-        val, test = self.step.scores("val", learned), self.step.scores("test", learned)
-        states, parameters = self.step.states(), self.step.count_parameters()
-        affinity = self.step.affinity() if learned.any() else None
+        learned = self.trains & (self.best_epoch >= 0)[:, None]
+        val, test, states = self.step.scores("val", learned), self.step.scores("test", learned), self.step.states()
+        affinity = None
+        if self.step.meter is not None and learned.any():
+            affinity = self.step.meter.affinity()
+            overhead = round(self.step.meter.overhead, 4)  # seconds spent measuring per second of training
+            affinity = replace(affinity, settings={**affinity.settings, "overhead": overhead})
         curve = np.stack(self.curve, 1)  # [networks, epochs, tasks, 3]
         steps = self.epochs_run * (self.step.steps // self.epoch)
         seconds = self.seconds * steps / steps.sum()
         networks = []
         for number, job in enumerate(self.jobs):
             diverged = bool(self.best_epoch[number] < 0)
-            own_curve = curve[number, : self.epochs_run[number]][:, self.step.trains[number]]
+            own_curve = curve[number, : self.epochs_run[number], self.trains[number]].swapaxes(0, 1)
             flattery = np.zeros(len(job.tasks))
             if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
                 weights = [self.problem.task(name).weight for name in job.tasks]
@@ -359,7 +361,7 @@ class Training:
                 best_epoch=int(self.best_epoch[number]),
                 steps=int(steps[number]),
                 seconds=float(seconds[number]),
-                parameters=parameters[number],
+                parameters=self.step.network.count_parameters(job.tasks),
                 state=None if diverged else states[number],
                 affinity=affinity,
                 flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
@@ -417,25 +419,24 @@ class Step(Protocol):
 
     Attributes:
         network: the network, or one whose layers all networks use.
-        tasks: the tasks that any of the networks trains, in the problem's order.
-        trains: whether each network trains each of them [networks, tasks].
-        seeds: the seeds that determine the order of the rows.
         steps: the number of steps so far.
+        meter: measures affinities, or None.
         is_resumable: whether training can continue from `state_dict`.
     """
 
     network: Network
-    tasks: list[Task]
-    trains: NDArray[np.bool_]
-    seeds: list[int]
     steps: int
+    meter: AffinityMeter | None
     is_resumable: bool
 
     def rates(self, epoch: int) -> NDArray[np.float64]:
         """Returns the learning rate of the next step of each network, in this epoch."""
 
-    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
-        """Takes a step on each batch of row numbers, given those of each seed."""
+    def train_epoch(self, epoch: int, running: NDArray[np.bool_]) -> None:
+        """Takes a step on each batch of an epoch. The steps of networks that are not running may be spared.
+
+        Networks with the same seed visit the rows in the same order, see `batches`.
+        """
 
     def validate(self) -> NDArray[np.float64]:
         """Returns the mean validation losses on all rows and on each half of them [networks, tasks, 3]."""
@@ -443,20 +444,11 @@ class Step(Protocol):
     def keep(self, networks: NDArray[np.intp]) -> None:
         """Keeps the current weights of these networks as their best."""
 
-    def drop(self, running: NDArray[np.bool_]) -> None:
-        """Spares the steps of networks that have stopped, if this pays."""
-
     def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
         """Returns the scores of the kept weights on the rows of a split, for the tasks that each network learned."""
 
     def states(self) -> list[dict[str, Tensor]]:
         """Returns the kept weights and buffers of each network."""
-
-    def count_parameters(self) -> list[int]:
-        """Returns the number of parameters of each network."""
-
-    def affinity(self) -> Affinity | None:
-        """Returns the measured affinity, if there is a meter."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that changes during training, as tensors and plain values only."""

@@ -201,15 +201,15 @@ class Losses:
             counted = torch.ones_like(losses)
         return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
 
-    def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor]:
+    def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns the mean loss of each task over the labeled rows, 0 if there are none, and how much these rows count.
 
         The tasks are in the order in which they were given. Means are [networks, tasks], and counts too, unless all
-        networks have the same.
+        networks have the same. Counts are None if all rows count the same.
         """
         losses, counted = self.row_losses(outputs, batch)
         if counted is None:
-            return self.reorder(losses.mean(-2)), losses.new_full(losses.shape[-1:], losses.shape[-2])
+            return self.reorder(losses.mean(-2)), None
         counts = counted.sum(-2)
         return self.reorder(_divide(losses.sum(-2), counts)), self.reorder(counts)
 
@@ -224,7 +224,7 @@ def _weigh(losses: Tensor, counted: Tensor, weights: Tensor | None) -> tuple[Ten
 
 
 def _divide(sums: Tensor, counts: Tensor) -> Tensor:
-    return sums / (counts + (counts == 0))
+    return sums / counts.clamp(min=torch.finfo(counts.dtype).tiny)  # 0 if nothing counts
 
 
 def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:

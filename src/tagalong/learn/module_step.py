@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tagalong.affinity import Affinity
 from tagalong.score import Score
 
 from .balance import make_balancer
@@ -21,12 +20,14 @@ from .losses import LabeledBatch, LabeledRows, Losses
 from .network import build_network, evaluation_mode, join_layers
 from .own_targets import Targets, replace_targets
 from .problem import Problem
+from .randomness import batches
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
 from .rows import Split
 from .scoring import average_scores_on
 from .step_meter import StepMeter
 from .tabm import MemberHead
 
+# What changes during training, besides the number of steps and the best weights
 STATEFUL_PARTS = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
@@ -57,9 +58,8 @@ class ModuleStep:
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         self.problem, self.job, self.device = problem, job, device
-        self.recipe, self.seeds, self.steps = job.adapt(problem.recipe), [job.seed], 0
+        self.recipe, self.steps = job.adapt(problem.recipe), 0
         self.tasks = [problem.task(name) for name in job.tasks]
-        self.trains = np.ones((1, len(self.tasks)), dtype=bool)
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(device)
         train = replace_targets(problem.train.only(job.tasks).to(device), targets)
         val = problem.val.only(job.tasks).to(device)
@@ -83,8 +83,8 @@ class ModuleStep:
             self.modules = [self.network.encoder, self._joined_heads]
 
         # On a GPU, steps are replayed as CUDA graphs if they read no values back from it.
-        is_static = job.rule == "plain" and self.windows is None and not self.scaler.is_enabled()
-        is_static &= self._joined_heads is not None and isinstance(train, Split)
+        is_static = self._joined_heads is not None and isinstance(train, Split)
+        is_static &= self.windows is None and not self.scaler.is_enabled()
         is_captured = device.type == "cuda" and is_static and can_be_captured(self.network)
         # With a meter, steps are not captured, but the optimizer is the same, so that the meter leaves no trace.
         parameters = [parameter for module in self.modules for parameter in module.parameters()]
@@ -92,21 +92,21 @@ class ModuleStep:
         self._captured_step: CapturedStep | None = None
         if is_captured and meter is None:
             self._captured_step = CapturedStep(lambda rows: self.minimize(self.rows.batch(rows)), self._seed_step)
-        self._step_meter = None if meter is None else StepMeter(meter, self, train)
+        self._step_meter = None if meter is None else StepMeter(meter, self)
         self.meter = None if self._step_meter is None else self._step_meter.meter
 
     def rates(self, epoch: int) -> NDArray[np.float64]:
         return np.array([self.recipe.rate(epoch) if self.windows is None else self.windows.rate])
 
-    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
-        (batches,) = parts
+    def train_epoch(self, epoch: int, running: NDArray[np.bool_]) -> None:
+        parts = batches(self.job.seed, epoch, len(self.problem.train), self.recipe.batch_size)
         set_rate(self.optimizer, float(self.rates(epoch)[0]))
         if self._captured_step is not None:
-            for rows in torch.cat(list(batches)).to(self.device).split([len(batch) for batch in batches]):
+            for rows in torch.cat(parts).to(self.device).split([len(part) for part in parts]):
                 self._captured_step(rows)
                 self.steps += 1
             return
-        for batch in self.rows.batches(batches, (self.job.seed, epoch)):
+        for batch in self.rows.batches(parts, (self.job.seed, epoch)):
             losses = self.minimize(batch)
             self.steps += 1
             if self.windows is not None:
@@ -122,7 +122,7 @@ class ModuleStep:
         self.scaler.update()
         return losses.detach()
 
-    def task_losses(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
+    def task_losses(self, batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns each task's mean loss, with the dropout masks of this step, and how much its labels count [tasks]."""
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
@@ -142,33 +142,18 @@ class ModuleStep:
         with evaluation_mode(self.network):
             return self.val.mean_losses(self._outputs)[None]
 
-    def drop(self, running: NDArray[np.bool_]) -> None:
-        pass  # there are no other networks
-
     def keep(self, networks: NDArray[np.intp]) -> None:
-        state = self.network.state_dict()
-        if not self._best:
-            self._best = {name: torch.empty_like(tensor) for name, tensor in state.items()}
-        torch._foreach_copy_(list(self._best.values()), list(state.values()))
+        self._best = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
 
     def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
         if not learned.any():
             return [{}]
         self.network.load_state_dict(self._best)
-        return [
-            average_scores_on(
-                self.problem, [self.network], self.problem.splits[part].only(self.job.tasks).to(self.device)
-            )
-        ]
+        rows = self.problem.splits[part].only(self.job.tasks).to(self.device)
+        return [average_scores_on(self.problem, [self.network], rows)]
 
     def states(self) -> list[dict[str, Tensor]]:
         return [{name: tensor.cpu() for name, tensor in self._best.items()}]
-
-    def count_parameters(self) -> list[int]:
-        return [sum(parameter.numel() for parameter in self.network.parameters())]
-
-    def affinity(self) -> Affinity | None:
-        return None if self._step_meter is None else self._step_meter.affinity()
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in STATEFUL_PARTS}
@@ -177,7 +162,7 @@ class ModuleStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.steps, self._best = state["steps"], state["best"]
+        states = {**state, "optimizer": adapt_optimizer_state(state["optimizer"], self.optimizer)}
         for name in STATEFUL_PARTS:
-            part = getattr(self, name)
-            if part is not None:
-                part.load_state_dict(adapt_optimizer_state(state[name], part) if name == "optimizer" else state[name])
+            if name in states:
+                getattr(self, name).load_state_dict(states[name])

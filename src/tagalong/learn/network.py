@@ -73,6 +73,11 @@ class Network(nn.Module):
             return None
         return types.pop()
 
+    def count_parameters(self, tasks: Sequence[str]) -> int:
+        """Returns the number of parameters of a network with only these tasks."""
+        heads = [head for task, head in zip(self.tasks, self.heads, strict=True) if task in tasks]
+        return sum(parameter.numel() for parameter in nn.ModuleList([self.encoder, *heads]).parameters())
+
     def masks(self) -> AbstractContextManager[object]:
         """Returns a context in which dropout masks do not depend on how many networks are computed at once."""
         if self.training and self._step is not None and any(self.random_parts.values()):

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .captured_step import WARM_UP_STEPS, CapturedStep, can_be_captured
@@ -18,10 +19,12 @@ from .losses import LabeledRows, Losses
 from .network import build_network
 from .own_targets import Targets
 from .problem import Problem
+from .randomness import batches
 from .recipe import adapt_optimizer_state, set_rate
 from .rows import require_in_memory
 from .scoring import scores_of_outputs
 from .stacking import Stack
+from .task import Task
 
 OPERATION = "training many networks together"  # what needs rows in memory, for messages
 DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
@@ -35,6 +38,8 @@ class StackStep:
     Args:
         problem: the problem, with the jobs' network.
         jobs: the networks to train, with the same rule, width and number of epochs.
+        tasks: the tasks that any of the jobs trains.
+        trains: whether each job trains each of these tasks [jobs, tasks].
         device: the device to train on.
         targets: the training targets that replace those of the problem, for some of the jobs.
 
@@ -45,16 +50,22 @@ class StackStep:
     """
 
     is_resumable = True
+    meter: AffinityMeter | None = None  # only networks that are trained alone are measured
 
     def __init__(
-        self, problem: Problem, jobs: Sequence[Job], device: torch.device, targets: Mapping[Job, Targets]
+        self,
+        problem: Problem,
+        jobs: Sequence[Job],
+        tasks: Sequence[Task],
+        trains: NDArray[np.bool_],
+        device: torch.device,
+        targets: Mapping[Job, Targets],
     ) -> None:
-        self.problem, self.jobs, self.device, self.steps = problem, list(jobs), device, 0
-        self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
-        names = [task.name for task in self.tasks]
-        self.trains = np.array([[name in job.tasks for name in names] for job in jobs])
+        self.problem, self.jobs, self.device, self.steps = problem, jobs, device, 0
+        self.tasks, self.trains = tasks, trains
+        names = [task.name for task in tasks]
         self._recipes = [job.adapt(problem.recipe) for job in jobs]
-        self._own_targets = [targets.get(job, {}) for job in jobs] if targets else []
+        self._own_targets = [targets.get(job, {}) for job in jobs]
         self._problems = [problem.weighted(job.weighting) for job in jobs]
         self._train_rows = require_in_memory(problem.train, OPERATION).only(names).to(device)
         self._val_rows = require_in_memory(problem.val, OPERATION).only(names).to(device)
@@ -79,9 +90,8 @@ class StackStep:
 
     def _prepare(self) -> None:
         """Prepares the losses, labels, learning rates and optimizer for the networks that are in the stack."""
-        self.seeds = self.stack.seeds
         self.losses = Losses(self.tasks, self.network, self._val_rows, self.trains[self.job_of_row])
-        own_targets = [self._own_targets[job] for job in self.job_of_row] if self._own_targets else []
+        own_targets = [self._own_targets[job] for job in self.job_of_row]
         problems = [self._problems[job] for job in self.job_of_row]
         train_weights, val_weights = zip(*((own.train.weights, own.val.weights) for own in problems), strict=True)
         self.rows = LabeledRows(self._train_rows, self.losses, own_targets, train_weights)
@@ -90,24 +100,28 @@ class StackStep:
         recipes = [self._recipes[job] for job in self.job_of_row]
         self._fastest = max(recipes, key=lambda recipe: recipe.lr)
         relative = [recipe.lr / self._fastest.lr for recipe in recipes]
-        trained = [parameter for parameter in self.stack.parameters.values() if parameter.requires_grad]
         self._relative_rates: dict[Tensor, Tensor] = {}  # for each trained parameter, a factor for each network
-        if min(relative) < 1:
-            self._relative_rates = {p: p.new_tensor(relative).view(-1, *[1] * (p.dim() - 1)) for p in trained}
+        for parameter in self.stack.parameters.values():
+            if min(relative) < 1 and parameter.requires_grad:
+                factors = parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
+                self._relative_rates[parameter] = factors
 
         has_own_losses = any(task.loss is not None for task in self.tasks)  # which may read values back from a GPU
         is_captured = self.device.type == "cuda" and not has_own_losses and can_be_captured(self.network)
         self.optimizer = self._fastest.make_optimizer(self.stack.parameters.values(), captured=is_captured)
-        self._step: Callable[[Tensor], None] = self._minimize
+        self._step: Callable[[Tensor], object] = self._minimize
         if is_captured:
             self._step = CapturedStep(self._minimize, self.stack.seed_masks, 1 if self.steps else WARM_UP_STEPS)
 
     def rates(self, epoch: int) -> NDArray[np.float64]:
         return np.array([recipe.rate(epoch) for recipe in self._recipes])
 
-    def train_epoch(self, epoch: int, parts: Sequence[Sequence[Tensor]]) -> None:
+    def train_epoch(self, epoch: int, running: NDArray[np.bool_]) -> None:
+        self._drop_stopped(running)
         set_rate(self.optimizer, self._fastest.rate(epoch))
-        rows = torch.stack([torch.cat(list(batches)) for batches in parts]).to(self.device)
+        count, size = len(self._train_rows), self.problem.recipe.batch_size
+        parts = [batches(seed, epoch, count, size) for seed in self.stack.seeds]
+        rows = torch.stack([torch.cat(own) for own in parts]).to(self.device)
         for batch in rows.split([len(part) for part in parts[0]], 1):
             self.network.at_step(self.steps)
             self._step(batch)
@@ -120,21 +134,15 @@ class StackStep:
         with self._fastest.precision(self.device):
             losses, _ = self.losses.means(self.losses.join(self.stack(batch.inputs)), batch)
         (losses * self.losses.weights).sum().backward()
-        self._update()
 
-    @torch.no_grad()
-    def _update(self) -> None:
-        """Lets the optimizer change the weights, and shortens the step of networks with lower learning rates.
-
-        Every optimizer of a `Recipe` changes the weights by the learning rate times a value that does not depend on
-        the rate (AdamW's weight decay included), and keeps nothing that depends on it. Interpolating between the
-        weights before and after the step is therefore exact. Since the step is taken with the highest rate, rounding
-        errors are not amplified.
-        """
-        before = [parameter.clone() for parameter in self._relative_rates]
+        # Every optimizer of a `Recipe` changes the weights by the learning rate times a value that does not depend on
+        # the rate (AdamW's weight decay included), and keeps nothing that depends on it. Interpolating between the
+        # weights before and after a step with the highest rate is therefore exact, and amplifies no rounding errors.
+        before = [parameter.detach().clone() for parameter in self._relative_rates]
         self.optimizer.step()
-        for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
-            torch.lerp(old, parameter, relative, out=parameter)
+        with torch.no_grad():
+            for (parameter, relative), old in zip(self._relative_rates.items(), before, strict=True):
+                torch.lerp(old, parameter, relative, out=parameter)
 
     def validate(self) -> NDArray[np.float64]:
         losses = np.full((*self.trains.shape, 3), np.nan)
@@ -148,7 +156,8 @@ class StackStep:
     def keep(self, networks: NDArray[np.intp]) -> None:
         self._best.copy_from(self.stack, self._rows_of(networks), torch.as_tensor(networks, device=self.device))
 
-    def drop(self, running: NDArray[np.bool_]) -> None:
+    def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
+        """Drops the networks that are not running if this pays."""
         jobs = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
         fraction = DROP_FRACTION
         if self.device.type == "cuda":
@@ -169,9 +178,8 @@ class StackStep:
             }
 
     def _rows_of(self, jobs: NDArray[np.intp]) -> Tensor:
-        """Returns the first row of each job in the stack."""
-        stacked, rows = np.unique(self.job_of_row, return_index=True)
-        return torch.as_tensor(rows[np.searchsorted(stacked, jobs)], device=self.device)
+        row_of_job = {job: row for row, job in enumerate(self.job_of_row.tolist())}
+        return torch.tensor([row_of_job[job] for job in jobs.tolist()], device=self.device)
 
     def scores(self, part: str, learned: NDArray[np.bool_]) -> list[dict[str, Score]]:
         split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
@@ -191,12 +199,6 @@ class StackStep:
 
     def states(self) -> list[dict[str, Tensor]]:
         return self._best.state_dicts([job.tasks for job in self.jobs])
-
-    def count_parameters(self) -> list[int]:
-        return [self.stack.count_parameters(job.tasks) for job in self.jobs]
-
-    def affinity(self) -> None:
-        return None  # only networks that are trained alone are measured
 
     def state_dict(self) -> dict[str, Any]:
         weights = {"stack": self.stack.tensors, "best": self._best.tensors, "optimizer": self.optimizer.state_dict()}

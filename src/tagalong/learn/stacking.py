@@ -51,10 +51,19 @@ class Stack:
             inputs: the inputs [rows, …]. In training mode, if there are several seeds, the inputs [seeds, rows, …] of
                 each seed.
         """
-        features = self._encode(inputs)
+        encoder, tensors = self.network.encoder, self._tensors_of("encoder.")
+        if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], PiecewiseLinear):
+            # It has no weights, so the codes of a row are the same for all networks, and are computed only once.
+            inputs, encoder = encoder[0](inputs), encoder[1:]
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("0.")}
+        features = self._call_part("encoder", encoder, tensors, inputs, shared_inputs=True)
         if self._heads_are_linear and features.dim() == 3:
             return self._linear_heads(features)
-        return {task: self._apply_head(index, features) for index, task in enumerate(self.network.tasks)}
+        outputs = {}
+        for index, (task, head) in enumerate(zip(self.network.tasks, self.network.heads, strict=True)):
+            tensors = self._tensors_of(f"heads.{index}.")
+            outputs[task] = self._call_part(task, head, tensors, features, shared_inputs=False)
+        return outputs
 
     def seed_masks(self) -> list[torch.Generator]:
         """Seeds the generators of all dropout masks of the next training step in advance, and returns them."""
@@ -83,18 +92,6 @@ class Stack:
             chunks = [self(chunk) for chunk in inputs.split(rows_at_once)]
         return {task: torch.cat([chunk[task] for chunk in chunks], 1) for task in self.network.tasks}
 
-    def _encode(self, inputs: Tensor) -> Tensor:
-        encoder, tensors = self.network.encoder, self._tensors_of("encoder.")
-        if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], PiecewiseLinear):
-            # It has no weights, so the codes of a row are the same for all networks, and are computed only once.
-            inputs, encoder = encoder[0](inputs), encoder[1:]
-            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("0.")}
-        return self._call_part("encoder", encoder, tensors, inputs, shared_inputs=True)
-
-    def _apply_head(self, index: int, features: Tensor) -> Tensor:
-        task, head = self.network.tasks[index], self.network.heads[index]
-        return self._call_part(task, head, self._tensors_of(f"heads.{index}."), features, shared_inputs=False)
-
     def _call_part(
         self, part: str, module: nn.Module, tensors: Tensors, inputs: Tensor, *, shared_inputs: bool
     ) -> Tensor:
@@ -115,20 +112,16 @@ class Stack:
             with SharedMasks(generators) if generators else nullcontext():
                 return _call_each(module, tensors, inputs, shared_dim, len(self._seed_of_network))
         per_seed = len(self._seed_of_network) // len(self.seeds)
-        grouped = {name: self._group_by_seed(tensor) for name, tensor in tensors.items()}
+        by_seed = {name: tensor.unflatten(0, (-1, per_seed)) for name, tensor in tensors.items()}
+        rows = inputs if shared_inputs else inputs.unflatten(0, (-1, per_seed))
 
         def call_seed(own: Tensors, rows: Tensor, seed_index: Tensor) -> Tensor:
             with SharedMasks(generators, seed_index):
                 return _call_each(module, own, rows, shared_dim, per_seed)
 
-        rows = inputs if shared_inputs else self._group_by_seed(inputs)
         each_seed = torch.vmap(call_seed, in_dims=(0 if tensors else None, 0, 0), randomness="same")
-        outputs: Tensor = each_seed(grouped, rows, self._seed_indices)
+        outputs: Tensor = each_seed(by_seed, rows, self._seed_indices)
         return outputs.flatten(0, 1)
-
-    def _group_by_seed(self, tensor: Tensor) -> Tensor:
-        """Views a tensor [networks, …] as [seeds, networks per seed, …]."""
-        return tensor.view(len(self.seeds), -1, *tensor.shape[1:])
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """Computes all heads with one matrix product, since separate products would often have only one column each."""
@@ -173,11 +166,6 @@ class Stack:
             {own: tensors[key][index].clone() for key in tensors if (own := self._name_in_network(key, set(wanted)))}
             for index, wanted in enumerate(tasks)
         ]
-
-    def count_parameters(self, tasks: Sequence[str]) -> int:
-        """Returns the number of parameters of a network with these tasks."""
-        own = [tensor[0] for name, tensor in self.parameters.items() if self._name_in_network(name, set(tasks))]
-        return sum(tensor.numel() for tensor in own)
 
     def _name_in_network(self, key: str, wanted: set[str]) -> str | None:
         """Returns the name of a state dict entry in a network with only these tasks, or None if there is none."""

@@ -36,6 +36,7 @@ from tagalong.learn import (
     FITTED,
     Diverged,
     Job,
+    Lesson,
     Network,
     Problem,
     Rows,
@@ -46,8 +47,8 @@ from tagalong.learn import (
     average_answers,
     average_scores_on,
     build_network,
+    bytes_per_network,
     count_multiplications,
-    networks_at_once,
     outputs_on_rows,
     relative_step_cost,
     score_outputs,
@@ -290,7 +291,7 @@ class Runner:
         device = torch.device(self.device)
         network = build_network(self.problem, self.tasks, seed=0).to(device)
         free_bytes = FREE_BYTES.get(device.type, DEFAULT_FREE_BYTES)
-        return workers * networks_at_once(self.problem, network, device, free_bytes)
+        return workers * max(1, free_bytes // bytes_per_network(self.problem, network, device))
 
     # Results ----------------------------------------------------------------------------------------------------------
 
@@ -698,7 +699,7 @@ class Runner:
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
-        lessons = dict.fromkeys(job.taught.lesson for job in jobs if job.taught is not None)
+        lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
         answers = {taught: self._answers(taught) for taught in lessons}
         return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])), answers=answers)
 
