@@ -1,6 +1,7 @@
 """Problems for timing: synthetic ones, the ones with truth tables, and npz files of them that are quick to copy."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def save_problem(problem: Problem, file: Path) -> None:
         "name": problem.name,
         "tasks": [{"name": t.name, "kind": t.kind, "classes": t.classes, "error": t.error} for t in problem.tasks],
         "encoder": vars(problem.encoder),
-        "recipe": problem.recipe.definition,
+        "recipe": asdict(problem.recipe),
         "scales": {name: list(map(float, scale)) for name, scale in problem.scales.items()},
     }
     np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)

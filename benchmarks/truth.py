@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
         "command": command + "".join(f" {option} {value}" for option, value in given.items() if value is not None),
         "problem": problem.name,
         "load": LOADS.get(name),
-        "recipe": problem.recipe.definition,
+        "recipe": asdict(problem.recipe),
         "fingerprint": problem.fingerprint,
         "rows": [len(split) for split in problem.splits.values()],
         "device": options.device.type,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tagalong import select_groups
+from tagalong.learn import Recipe
 from tagalong.measure import Estimator
 from tagalong.problems import load_problem
 from tagalong_paper.truth import (
@@ -127,7 +128,7 @@ def test_new_estimators_are_measured_with_the_network_and_recipe_of_the_table() 
     problem = load_table_problem(table)
     assert problem is not None
     assert repr(problem.encoder) == f"MLP({problem.train.inputs.shape[1]}, hidden=(32,), dropout=0.0)"
-    assert problem.recipe.definition == table.about["recipe"]
+    assert problem.recipe == Recipe(**table.about["recipe"])
     assert problem.recipe.epochs == 40
 
 
