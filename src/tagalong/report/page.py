@@ -168,7 +168,7 @@ def usage_code(folder: Path, rows: str) -> str:
         "",
         f"best = Results.load({json.dumps(str(folder), ensure_ascii=False)}).best()  # the recommended networks",
         f"predictions = best.predict({new_rows})  # a dict from task to array",
-        'best.export("exported")  # weights, programs and load.py, which needs only torch',
+        'best.export("exported")  # programs and load.py, which needs only torch',
     ]
     return "\n".join(lines if table else ["import numpy as np", *lines])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,7 +35,7 @@ from tagalong.learn import (
 from .documents import NETWORKS_FOLDER, NETWORKS_NAME, TRAIN_AGAIN, NetworksFile, NetworksFileError
 from .export_loader import to_prediction
 from .members import member_seed, serving_network
-from .records import Label, Record, averaged_tasks, check_served
+from .records import Label, Record, check_served
 from .runner import Runner
 from .store import pack_tensors, unpack_tensors
 
@@ -243,41 +243,29 @@ class Best:
         with report_damage(file, NetworksFileError, TRAIN_AGAIN):
             return _read_networks(document, tensors, problem)
 
-    def export(self, folder: str | Path) -> list[str]:
-        """Exports the networks for use without tagalong: weights, `torch.export` programs and a loader script.
+    def export(self, folder: str | Path) -> None:
+        """Exports the networks for use without tagalong: `torch.export` programs and a script that loads them.
 
         Args:
             folder: the folder to write to, which is created if it does not exist. The script `load.py` in this folder
                 requires only torch.
 
-        Returns:
-            A note for each network that `torch.export` could not export. The weights of these networks are still
-            written.
+        Raises:
+            InvalidInput: If `torch.export` cannot export a network, e.g. because its layers depend on their inputs.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        programs: list[str | None] = []
-        notes = []
-        for number, network in enumerate(self.networks):
-            with open_atomic(target / _weights_file(number)) as weights:
-                torch.save(network.state_dict(), weights)
-            name = f"network-{number + 1}.pt2"
-            problem = _export_program(network, self.example, target / name)
-            programs.append(None if problem else name)
-            if problem:
-                notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
-        weights_files = [_weights_file(number) for number in range(len(self.networks))]
-        document = _to_document(self) | {"weights": weights_files, "programmes": programs, "notes": notes}
+        files = [f"network-{number}.pt2" for number in range(1, len(self.networks) + 1)]
+        for file, network in zip(files, self.networks, strict=True):
+            _export_program(network, self.example, target / file)
+        document = _to_document(self) | {"programs": files}
         write_document(target / NETWORKS_NAME, "tagalong-export", NetworksFile.format_version, document)
-        write_atomic(target / LOADER_SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
-        return notes
+        write_atomic(
+            target / LOADER_SCRIPT, resources.files("tagalong.study").joinpath("export_loader.py").read_bytes()
+        )
 
 
-def keep_best(
-    results: Results,
-    runner: Runner,
-    label: Label | None = None,
-) -> Best:
+def keep_best(results: Results, runner: Runner, label: Label | None = None) -> Best:
     """Builds the recommended networks for the seed that performed best on validation.
 
     Args:
@@ -308,7 +296,7 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
+    labels: Mapping[str, Any] = getattr(problem.table, "classes", {})
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())), task.average)
         for task in problem.tasks
@@ -339,12 +327,7 @@ def _read_networks(file: NetworksFile, tensors: Mapping[str, Tensor], problem: P
         layers=tuple(entry.layers for entry in file.networks),
         widths=tuple(entry.width for entry in file.networks),
     )
-    if [sorted(group.serves) for group in best.groups] != [sorted(network.tasks) for network in best.networks]:
-        raise ValueError("groups must have one entry per network, which serves the tasks of that network's outputs")
     check_served(best.groups, [task.name for task in tasks])
-    for task in tasks:
-        if task.name in averaged_tasks(best.groups) and task.averaging is None:
-            raise ValueError(f"groups must serve the custom task {task.name!r} by one network, as it names no average")
     # The entries must also fit together.
     if isinstance(best.table, Scaling):
         best.table.inputs(best.example)
@@ -374,15 +357,8 @@ def _to_document(best: Best) -> dict[str, Any]:
     }
 
 
-def _weights_file(index: int) -> str:
-    return f"network-{index + 1}.pt"
-
-
-def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
-    """Exports a network that accepts any number of rows.
-
-    Returns the error message if the export fails, otherwise None.
-    """
+def _export_program(network: Network, example: Tensor, path: Path) -> None:
+    """Exports a network that accepts any number of rows."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside the exporter
@@ -390,7 +366,7 @@ def _export_program(network: Network, example: torch.Tensor, path: Path) -> str 
             program = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
             with open_atomic(path) as file:
                 torch.export.save(program, file)
-    except Exception as error:  # user modules can fail in any way, and the weights are useful on their own
-        path.unlink(missing_ok=True)
-        return str(error).strip().split("\n")[0] or type(error).__name__
-    return None
+    except Exception as error:  # the user's modules can fail in any way
+        subject = f"the network for {', '.join(network.tasks)}"
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise InvalidInput(subject, f"could not be exported by torch.export: {reason}") from error

@@ -28,12 +28,8 @@ class ExportedNetworks:
 
     def __init__(self, folder: str | Path = HERE, device: str = "cpu") -> None:
         self.about = json.loads((Path(folder) / "networks.json").read_text())
-        missing = [note for note in self.about["notes"] if note]
-        if missing:
-            advice = "build these networks yourself and load `state_dicts(folder)` into them"
-            raise RuntimeError("\n".join([*missing, advice]))
-        files = [str(Path(folder) / name) for name in self.about["programmes"]]
-        self.networks = [torch.export.load(name).module().to(device) for name in files]
+        programs = [torch.export.load(str(Path(folder) / file)) for file in self.about["programs"]]
+        self.networks = [program.module().to(device) for program in programs]
 
     def inputs(self, rows: Any) -> Tensor:
         """Converts raw rows to network inputs.
@@ -53,24 +49,11 @@ class ExportedNetworks:
 
         If several networks serve a task, their answers are averaged.
         """
-        members = self._member_outputs(inputs)
-        return {task["name"]: to_prediction(task, average(task, members[task["name"]])) for task in self.about["tasks"]}
-
-    @torch.no_grad()
-    def spread(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns the standard deviation of the predictions of the networks that serve each task."""
-        members = self._member_outputs(inputs)
-        return {
-            task["name"]: torch.stack([to_prediction(task, one) for one in members[task["name"]]]).std(0, correction=0)
-            for task in self.about["tasks"]
-        }
-
-    def _member_outputs(self, inputs: Tensor) -> dict[str, list[Tensor]]:
-        found: dict[str, list[Tensor]] = {}
+        members: dict[str, list[Tensor]] = {}
         for network in self.networks:
             for task, outputs in network(inputs).items():
-                found.setdefault(task, []).append(outputs)
-        return found
+                members.setdefault(task, []).append(outputs)
+        return {task["name"]: to_prediction(task, average(task, members[task["name"]])) for task in self.about["tasks"]}
 
 
 def _scaled(scaling: dict[str, Any], rows: Any) -> Tensor:
@@ -166,9 +149,3 @@ def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
 def load(folder: str | Path = HERE, device: str = "cpu") -> ExportedNetworks:
     """Loads the networks."""
     return ExportedNetworks(folder, device)
-
-
-def state_dicts(folder: str | Path = HERE) -> list[dict[str, Tensor]]:
-    """Loads the weights of every network."""
-    about = json.loads((Path(folder) / "networks.json").read_text())
-    return [torch.load(Path(folder) / name, weights_only=True) for name in about["weights"]]
