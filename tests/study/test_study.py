@@ -107,7 +107,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"methods": ["stl", "stl"]}, "`methods` must be distinct"),
     ({"methods": ["tag+no such"]}, "`methods`"),
     ({"methods": ["mtl-wide1000000000"]}, "cannot widen this network"),
-    ({"budgets": [4]}, "`budgets` .* found 4"),
+    ({"budgets": [4]}, "`budgets`"),
     ({"budgets": [0]}, "`budgets`"),
     ({"budgets": [-1], "methods": None}, "`budgets`"),
     ({"budgets": [10**9], "methods": ["best-of"]}, "`budgets`"),

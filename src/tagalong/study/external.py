@@ -49,7 +49,7 @@ from .results import Results
 from .run_folder import write_run_report
 from .runner import without_rows
 from .store import Store
-from .study_request import EFFORT_METHODS, Options, StudyRequest, check_request, with_effort
+from .study_request import Options, StudyRequest, check_request
 
 COSINES = ("cosine", "cosine_kernels", "centered_cosine")  # estimators of the affinities that `cs` uses
 NAME = "own training script"
@@ -106,7 +106,7 @@ class ExternalStudy:
         self.out = None if out is None else Path(out)
         self._memory = Store() if out is None else None
         self._plan: Plan | None = None
-        self._request = StudyRequest((), (), ())
+        self._request = StudyRequest()
         self._affinities: Mapping[str, Affinity] = {}
         self._set_labels(listed, None if targets is None else read_labels(listed, targets), logits)
         if self.out is not None and (self.out / "settings.json").exists():
@@ -167,13 +167,11 @@ class ExternalStudy:
         if self.out is not None and not all(isinstance(method, str) for method in methods):
             expected = "must be names if the study has a folder, in which a method is stored by its name and options"
             raise InvalidInput("methods", expected, short(methods), "see `register_method`")
-        options = with_effort(options, effort, methods) or {}
-        searching = [name for name in EFFORT_METHODS if name in methods and "effort" not in options.get(name, {})]
-        if runs is not None and searching:
-            options = with_effort(options, max(1, math.floor(runs * SCREENING_SHARE)), searching) or {}
+        if runs is not None and effort is None and {"auto", "best-of"} & set(methods):
+            effort = max(1, math.floor(runs * SCREENING_SHARE))
         if "auto" in methods:  # whose affinities cannot be measured here
-            options = {**options, "auto": {**options.get("auto", {}), "affinity": False}}
-        request = check_request(self.tasks, methods, budgets, seeds, options)
+            options = {**(options or {}), "auto": {**(options or {}).get("auto", {}), "affinity": False}}
+        request = check_request(self.tasks, methods, budgets, seeds, options, effort=effort)
         for method in request.methods:
             _check_method(method)
             if method.name in ("tag", "cs"):
@@ -189,7 +187,7 @@ class ExternalStudy:
             methods=names,
             budgets=list(request.budgets),
             seeds=list(request.seeds),
-            options={name: dict(own) for name, own in options.items()},
+            options={name: dict(own) for name, own in request.options.items()},
             runs=runs,
             screening=False,
             affinities={name: _affinity_key(one) for name, one in self._affinities.items()},

@@ -308,7 +308,7 @@ class Rounds:
             notes += (f"no results of {', '.join(missing)} yet",)
         request = replace(self.request, seeds=tuple(seeds), confirming=fresh, notes=notes)
         lost = [seed for seed in self.request.seeds if seed not in self.converging_seeds]
-        return conclude(self.runner, request, decisions, request.to_document(self.plan.options), out, lost)
+        return conclude(self.runner, request, decisions, request.to_document(), out, lost)
 
     def settling(self) -> list[Network]:
         """Returns the networks with fresh seeds that would judge what is recommended once more."""

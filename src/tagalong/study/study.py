@@ -21,7 +21,7 @@ from .results import Results
 from .run_folder import check_folder, write_run_report, write_settings
 from .runner import Keep, Runner, open_runner
 from .store import Store
-from .study_request import Options, StudyRequest, check_request, with_effort
+from .study_request import Options, StudyRequest, check_request
 from .words import label_text
 
 logger = logging.getLogger(__name__)
@@ -131,8 +131,17 @@ class Study:
             OSError: If the disk is full. Networks trained so far are kept. Nothing is raised if only the recommended
                 networks, the results or the report cannot be written; see `unwritten`.
         """
-        options = with_effort(options, effort, methods, passes)
-        request = self._check(methods, budgets, seeds, options, confirm, fresh_teachers, reference)
+        request = self.check(
+            methods,
+            budgets,
+            seeds,
+            options=options,
+            confirm=confirm,
+            effort=effort,
+            passes=passes,
+            fresh_teachers=fresh_teachers,
+            reference=reference,
+        )
         with open_runner(
             self.problem,
             self.out,
@@ -141,7 +150,7 @@ class Study:
             progress=self._progress,
             keep=self._keep,
         ) as runner:
-            about = {**request.to_document(options), "device": self._device, "executor": self._executor_name}
+            about = {**request.to_document(), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, runner.keys.architecture, about)
             for note in request.notes:
                 logger.info("%s", note)
@@ -154,17 +163,26 @@ class Study:
         return results
 
     def check(
-        self, methods: Sequence[str | Method] | None = None, budgets: Sequence[int] | None = None, **more: Any
-    ) -> None:
+        self,
+        methods: Sequence[str | Method] | None = None,
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        **more: Any,
+    ) -> StudyRequest:
         """Raises the errors that `run` would raise for invalid arguments, without training anything.
 
         Args:
             methods: see `run`.
             budgets: see `run`.
+            seeds: see `run`.
             **more: the other arguments of `run`.
+
+        Returns:
+            What `run` would compare.
         """
-        options = with_effort(more.pop("options", None), more.pop("effort", None), methods, more.pop("passes", None))
-        self._check(methods, budgets, options=options, **more)
+        request = check_request(self.problem.names, methods, budgets, seeds, problem=self.problem, **more)
+        check_folder(self.out, self.problem.fingerprint)
+        return request
 
     def results(self) -> Results:
         """Reads the results of `run` from the study's folder.
@@ -204,12 +222,6 @@ class Study:
             Runner(self.problem, store, executor=self._executor, device=self._device) as runner,
         ):
             return keep_best(results, runner, label)
-
-    def _check(self, *arguments: Any, **keywords: Any) -> StudyRequest:
-        """Returns the request after validating its arguments and checking that it can be run in this folder."""
-        request = check_request(self.problem.names, *arguments, problem=self.problem, **keywords)
-        check_folder(self.out, self.problem.fingerprint)
-        return request
 
     def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
