@@ -32,7 +32,7 @@ NAMES = {
     "tagalong.report": """
         affinity_heatmap affinity_over_training gain_by_models task_skills write_report
     """,
-    "tagalong.cli": "JsonOption TextTable complete_problems main print_table screen",
+    "tagalong.cli": "JsonOption TextTable complete_problems main print_table",
 }
 
 

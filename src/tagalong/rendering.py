@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import os
 import shutil
 import sys
-from collections.abc import Callable, Collection
-from itertools import zip_longest
+import textwrap
+from collections.abc import Collection
+from io import StringIO
 
 from rich.cells import cell_len, chop_cells
 
-WORD_PATTERN = re.compile(r" *[^ ]+")
-MIN_TEXT_WIDTH = 8  # minimum width of names and sentences on a narrow terminal
+BLANK = "\u2800"  # becomes a space, also at the end of a number, where others are removed
+UNLIMITED = 10**5  # the width of a table that is as wide as its content
 display_width = cell_len  # the number of columns that a text takes up in a terminal
 
 
@@ -25,34 +26,26 @@ def truncate(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{chop_cells(text, width - 1)[0]}…"
 
 
-def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
-    """Breaks text into lines at spaces.
+def wrap(text: str, width: int, hang: str = "") -> list[str]:
+    """Breaks text into lines at spaces. Paths and names are never split across lines.
 
     Args:
         text: the text to break.
         width: the maximum number of columns per line.
         hang: the text to insert before all lines but the first.
-        break_words: whether to break words that are longer than a line.
 
     Example:
         >>> wrap("one network for all tasks", 11, hang="  ")
         ['one network', '  for all', '  tasks']
     """
-    lines = [""]
-    longest = max(1, width - cell_len(hang))
-    for word in WORD_PATTERN.findall(" ".join(text.splitlines())):
-        is_too_long = break_words and cell_len(word.lstrip()) > longest
-        for part in chop_cells(word, longest) if is_too_long else [word]:
-            if lines[-1] and cell_len(lines[-1] + part) > width:
-                lines.append(hang + part.lstrip())
-            else:
-                lines[-1] += part
-    return lines
+    lines = textwrap.wrap(text, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def terminal_width() -> int | None:
-    """Returns the width of the terminal in columns, or None if standard output is a file, a pipe or a notebook."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    """Returns the width of the terminal, or None if standard output is a file or a pipe and COLUMNS is not set."""
+    is_limited = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if is_limited else None
 
 
 def format_duration(seconds: float) -> str:
@@ -73,17 +66,15 @@ def format_duration(seconds: float) -> str:
 class TextTable:
     """A plain-text table. The library and its commands print all of their tables with this class.
 
-    By default, the table is as wide as its content. To fit a given width, names are truncated first; then other text
-    and the headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns
-    may still be too wide.
+    By default, the table is as wide as its content. To fit a given width, names are truncated, and other text and the
+    headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns may still
+    be too wide.
 
     Args:
         headings: the column headings. If all headings are empty, the heading line is omitted.
         numbers: the headings of numeric columns, which are right-aligned.
         names: the headings of columns that are truncated instead of wrapped.
         gap: the number of spaces between two columns.
-        shortest: the minimum width of columns that contain names or sentences.
-        wrap_headings: whether the headings of numeric columns may be wrapped.
 
     Example:
         >>> table = TextTable("task", "kind", "loss", numbers=["loss"], names=["task"])
@@ -100,68 +91,47 @@ class TextTable:
     """
 
     def __init__(
-        self,
-        *headings: str,
-        numbers: Collection[str] = (),
-        names: Collection[str] = (),
-        gap: int = 2,
-        shortest: int = MIN_TEXT_WIDTH,
-        wrap_headings: bool = True,
+        self, *headings: str, numbers: Collection[str] = (), names: Collection[str] = (), gap: int = 2
     ) -> None:
         self.headings = headings
         self.rows: list[tuple[str, ...]] = []
-        self._numbers, self._names = frozenset(numbers), frozenset(names)
-        self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
+        self._numbers, self._names, self._gap = frozenset(numbers), frozenset(names), gap
 
     def add_row(self, *cells: str) -> None:
         """Adds a row. Cells may span multiple lines."""
         self.rows.append(cells)
 
-    def lines(self, width: int | None = None, emphasize: Callable[[str], str] = str) -> list[str]:
+    def lines(self, width: int | None = None) -> list[str]:
         """Returns the lines of the table.
 
         Args:
             width: the maximum width of the table in columns, or None for no limit.
-            emphasize: applied to each line of the headings, e.g. to make it bold.
         """
-        columns = list(zip(self.headings, *self.rows, strict=True))
-        widths = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
-        if width is not None:
-            self._shrink(widths, width)
-        lines = []
-        for number, row in enumerate([self.headings, *self.rows] if any(self.headings) else self.rows):
-            cells = [self._cell_lines(*cell) for cell in zip(self.headings, row, widths, strict=True)]
-            is_heading = any(self.headings) and number == 0
-            if is_heading:  # headings of several lines end at the bottom
-                height = max(map(len, cells))
-                cells = [[""] * (height - len(cell)) + cell for cell in cells]
-            for parts in zip_longest(*cells, fillvalue=""):
-                line = ""
-                for heading, part, column in zip(self.headings, parts, widths, strict=True):
-                    padding = " " * (column - cell_len(part))
-                    line += (padding + part if heading in self._numbers else part + padding) + " " * self._gap
-                lines.append(emphasize(line.rstrip()) if is_heading else line.rstrip())
-        return lines
+        lines = self._render(UNLIMITED)
+        if width is None or max(map(cell_len, lines)) <= width:
+            return lines
+        return self._render(width, wrap_headings=True)
+
+    def _render(self, width: int, wrap_headings: bool = False) -> list[str]:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        padding = (0, self._gap, 0, 0)
+        table = Table(box=None, padding=padding, pad_edge=False, show_header=any(self.headings))
+        for column, heading in enumerate(self.headings):
+            if heading in self._numbers:
+                widest = max((cell_len(row[column]) for row in self.rows), default=0)
+                shown = "\n".join(wrap(heading, max(1, widest))) if wrap_headings else heading
+                table.add_column(Text(shown), justify="right", no_wrap=True, min_width=widest)
+            else:
+                table.add_column(Text(heading), overflow="ellipsis" if heading in self._names else "fold")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        console = Console(file=StringIO(), width=width, color_system=None)
+        with console.capture() as capture:
+            console.print(table, crop=False)
+        return [line.replace(BLANK, " ").rstrip() for line in capture.get().splitlines()]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def _shrink(self, widths: list[int], width: int) -> None:
-        """Narrows the widest columns until the table fits: first names, then sentences, then headings of numbers."""
-        order: tuple[list[int], ...] = ([], [], [])
-        shortest = [self._shortest] * len(widths)
-        for place, heading in enumerate(self.headings):
-            if heading in self._numbers:
-                words = heading.split() if self._wrap_headings else [heading]
-                shortest[place] = max(map(cell_len, [*words, *(row[place] for row in self.rows)]), default=0)
-            order[0 if heading in self._names else 2 if heading in self._numbers else 1].append(place)
-        excess = sum(widths) + self._gap * (len(widths) - 1) - width
-        for places in order:
-            while excess > 0 and (wider := [place for place in places if widths[place] > shortest[place]]):
-                widths[max(wider, key=widths.__getitem__)] -= 1
-                excess -= 1
-
-    def _cell_lines(self, heading: str, cell: str, width: int) -> list[str]:
-        if heading in self._names:
-            return [truncate(cell, width)]
-        return [part for line in cell.split("\n") for part in (wrap(line, width) if cell_len(line) > width else [line])]

@@ -33,8 +33,8 @@ def test_tables_that_do_not_fit_are_shortened_or_summarized(monkeypatch: pytest.
         lines = str(affinity).splitlines()[1:]
         assert max(map(len, lines)) <= columns
         assert all(name in "".join(lines) for name in names(9))
-        assert ("±" in lines[1]) == has_errors
-    assert lines[0].split()[0] == "task"
+        assert any("±" in line for line in lines) == has_errors
+    assert "task" in lines[1].split()
 
 
 def test_many_tasks_are_summarized_by_the_strongest_pairs_sorted_by_groups() -> None:

@@ -1,6 +1,5 @@
 """Tab completion in the shell."""
 
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from terminal import Terminal, environment
 
 from tagalong.cli import complete_methods, complete_problems
-from tagalong.cli.options import SUGGESTED_METHODS
+from tagalong.cli.options import METHODS
 from tagalong.problems import problem_names
 from tagalong.study import method_names
 
@@ -19,35 +18,28 @@ from tagalong.study import method_names
     [
         ("tagalong gr", ["group"]),
         ("tagalong run nh", ["nhanes"]),
-        ("tagalong run tab", ["table.csv"]),
         ("tagalong demo f", ["faces"]),
         ("tagalong run nhanes --methods mtl,op", ["mtl,optimal"]),
         ("tagalong run nhanes --methods tag+pc", ["tag+pcgrad"]),
-        ("tagalong run nhanes --executor pr", ["processes"]),
-        ("tagalong run nhanes --pas", ["--passes"]),
-        ("tagalong run table.csv --unlabelled ta", ["table.csv"]),
+        ("tagalong run nhanes --eff", ["--effort"]),
         ("tagalong group a.csv --solver se", ["search"]),
         ("tagalong paper over", ["over-time"]),
-        ("tagalong paper main --problem c", ["celeba"]),
-        ("tagalong report runs/o", ["runs/one"]),
+        ("tagalong paper main --size f", ["full"]),
     ],
 )
 def test_tab_completes(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, line: str, expected: list[str]) -> None:
-    Path("table.csv").touch()
-    Path("runs", "one").mkdir(parents=True)
     monkeypatch.setenv("_TAGALONG_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
     with pytest.raises(SystemExit) as ended:
         tagalong()
-    logging.disable(logging.NOTSET)  # the command disables it, since it usually is a process of its own
     shown = tagalong.capsys.readouterr()
     assert (ended.value.code, shown.out.split(), shown.err) == (0, expected, "")
 
 
 def test_completed_names_are_those_of_the_library() -> None:
     assert set(complete_problems("")) >= set(problem_names())
-    assert tuple(method_names()[: len(SUGGESTED_METHODS)]) == SUGGESTED_METHODS
+    assert tuple(method_names()[: len(METHODS)]) == METHODS
     assert set(complete_methods("")) >= set(method_names())
 
 

@@ -11,7 +11,6 @@ import pytest
 from terminal import Terminal
 
 from tagalong.cli import main
-from tagalong.cli.run import MAX_TASKS_FOR_SUBSETS
 from tagalong.learn import Recipe
 from tagalong.problems import DEMOS, Demo
 
@@ -71,15 +70,6 @@ def test_the_demo_shows_progress_and_writes_a_page(finished: tuple[Path, str]) -
     assert (folder / "report.html").exists()
 
 
-@pytest.mark.slow
-def test_all_compares_and_shows_more_methods(tagalong: Terminal, run: str) -> None:
-    out = tagalong("demo", "faces", "--out", run, "--all").out
-    for method in (*METHODS, "stl", "hoa", "uw", "optimal", "oracle", "tag+pcgrad"):
-        assert method in out, method
-    assert "By task, mtl and" in out
-    assert out.splitlines()[-1] == "to make predictions: tagalong predict run NEW.csv"
-
-
 @pytest.mark.usefixtures("small_demo")
 def test_nothing_but_named_methods_is_trained(tagalong: Terminal) -> None:
     out = tagalong("demo", "faces", "--methods", "mtl,stl", "--budgets", "2", "--seeds", "1", "--out", "run").out
@@ -101,8 +91,3 @@ def test_molecules_without_their_package_are_an_error_with_the_pip_command(
     assert (status, out) == (2, "")
     assert "tagalong[molecules]" in err
     assert "Traceback" not in err
-
-
-def test_every_subset_of_tasks_is_trained_for_the_survey_only() -> None:
-    """With `--all`, a network is trained for every subset of tasks, of which nine tasks have too many."""
-    assert [name for name, demo in DEMOS.items() if len(demo.tasks) <= MAX_TASKS_FOR_SUBSETS] == ["nhanes"]

@@ -117,7 +117,6 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 1.5", ["--budget"]),
         ("--budget inf", ["--budget"]),
         ("--budget two", ["--budget", "'two'"]),
-        ("--budget 2 --budgets 1,2", ["--budget", "--budgets"]),
         ("--budgets 1,x", ["--budgets", "'x'"]),
         ("--budgets 5-1", ["--budgets", "'5-1'"]),
         ("--budgets ,", ["--budgets"]),
@@ -144,8 +143,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 2 --resamples -1", ["--resamples"]),
         ("--budget 2 --resamples 10", ["--resamples"]),
         ("--budget 2 --average median", ["--average"]),
-        ("--budget 2 --out best.txt", ["--out", "'best.txt'"]),
-        ("--budget 2 --out folder", ["--out"]),
+        ("--budget 2 --out folder", ["folder"]),
         ("--budget 2 more.csv", ["more.csv"]),
     ],
 )

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from terminal import Terminal
 
-from tagalong.cli import main
-from tagalong.cli.terminal import ProgressLines
+from tagalong.cli import StudyProgress
+from tagalong.cli.messages import WarningPrinter
 
 RED, BELL, RETURN, REVERSE, CONTROL = "\x1b[31mred", "be\x07ll", "a\rb", "rt\u202el", "c\x9b31m"
 TASKS = (RED, BELL, REVERSE, CONTROL)
@@ -74,12 +74,12 @@ def test_groups_and_plans_show_no_control_characters(tagalong: Terminal) -> None
     show(tagalong, "plan", FILE, "--out", "pl\x07an")
 
 
-def test_progress_and_logs_show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ProgressLines()
-    lines.start(3, RED)
-    lines.done()
-    assert capsys.readouterr().err.startswith("?[31mred: 0 of 3 networks")
-    assert main(["--version"]) == 0
-    assert logging.lastResort is not None
-    record = logging.LogRecord("x", logging.WARNING, "", 0, "%s\n%s", (RED, BELL), None)
-    assert logging.lastResort.format(record) == "?[31mred\nbe?ll"
+def test_progress_and_warnings_show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    with StudyProgress() as progress:
+        progress.start(3, RED)
+        progress.advance(2)
+        progress.done()
+    WarningPrinter().emit(logging.LogRecord("x", logging.WARNING, "", 0, "%s\n%s", (RED, BELL), None))
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.startswith("?[31mred: 2 of 3 networks")
+    assert (second, third) == ("tagalong: warning: ?[31mred", "  - be?ll")

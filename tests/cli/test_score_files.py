@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tagalong.affinity import Affinity
-from tagalong.cli.score_files import read_costs, read_table
+from tagalong.cli.score_files import read_costs, read_scores
 from tagalong.group import Candidate, select_groups
 from tagalong.tabular import TableError
 
@@ -30,7 +30,7 @@ def test_square_tables_are_read_back(tmp_path: Path, data: Any, separator: str, 
     rows = [["", *names], *([name, *map(repr, row)] for name, row in zip(names, matrix, strict=True))]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(separator.join(row) for row in rows) + "\n", encoding="utf-8")
-    table = read_table(path, "target" if turned else "source")
+    table = read_scores(path, "target" if turned else "source")
     assert table.tasks == tuple(names)
     np.testing.assert_array_equal(table.scores.mean, np.array(matrix).T if turned else matrix)
 
@@ -38,7 +38,7 @@ def test_square_tables_are_read_back(tmp_path: Path, data: Any, separator: str, 
 def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
     affinity = Affinity.from_history(np.random.default_rng(0).standard_normal((9, 3, 3)), list("abc"))
     affinity.save(tmp_path / "affinity.json")
-    table = read_table(tmp_path / "affinity.json")
+    table = read_scores(tmp_path / "affinity.json")
     assert table.kind == "affinity"
     np.testing.assert_array_equal(table.scores.history, affinity.history)
     assert str(table) == "affinity of 3 tasks, row helps column"
@@ -47,9 +47,9 @@ def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
 def test_a_task_may_be_called_group(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("source,group,cost\ngroup,0,1\ncost,1,0\n")
-    assert read_table(path).kind == "square"
+    assert read_scores(path).kind == "square"
     path.write_text("a,group,cost\n1,a,0.5\n")
-    assert read_table(path).scores == [Candidate({"a"}, {"a": 1.0}, 0.5)]
+    assert read_scores(path).scores == [Candidate({"a"}, {"a": 1.0}, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_groups_are_read_from_cells(tmp_path: Path, cell: str, names: set[str] |
     path.write_text(f"group,a,b,x+y\na,5,,\nb,,5,\nx+y,,,5\n{cell},1,,\n")
     if names is None:
         with pytest.raises(TableError, match="line 5"):
-            read_table(path)
+            read_scores(path)
     else:
-        assert read_table(path).scores[frozenset(names)] == {"a": 1.0}
+        assert read_scores(path).scores[frozenset(names)] == {"a": 1.0}
 
 
 def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("group,a,b\na,1,\nb,,2\na+b,3,\n")
-    table = read_table(path)
+    table = read_scores(path)
     assert table.scores[frozenset("ab")] == {"a": 3.0}
     assert select_groups(table.scores, 2).value == 5
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.errors import pluralize
-from tagalong.rendering import TextTable, display_width, truncate
+from tagalong.rendering import BLANK, TextTable, display_width, truncate
 
 from .averaging import Floats
 
@@ -48,8 +48,8 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     def cell(i: int, j: int, with_errors: bool = True) -> str:
         mean, error = affinity.mean[i, j] / 10.0**power, affinity.stderr[i, j] / 10.0**power
         if np.isnan(mean):
-            return "- "
-        mark = "~" if abs(mean) < 2 * error and not has_null_step else " "
+            return f"-{BLANK}"
+        mark = "~" if abs(mean) < 2 * error and not has_null_step else BLANK
         shown_error = f" ± {error:.{digits}f}" if with_errors and np.isfinite(error) else ""
         return f"{mean:.{digits}f}{shown_error}{mark}"
 
@@ -57,7 +57,7 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     about, lines = "row helps column", []
     for with_errors in (True, False) if len(names) <= MAX_TABLE_TASKS else ():
         targets = names if with_errors else [truncate(name, SHORT_NAME) for name in names]
-        headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
+        headings = [f"{target}{BLANK}" for target in targets]  # aligned with the numbers, not with the marks after them
         text = TextTable("", *headings, numbers=headings, gap=1)
         for i, source in enumerate(names):
             text.add_row(source, *(cell(i, j, with_errors) for j in range(len(names))))

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import typer
 
 from tagalong.affinity import CAUTION
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
 from tagalong.rendering import TextTable
 
-from . import arguments, group_options as options
-from .messages import InterruptRequest, name_arguments, print_error
-from .terminal import print_line, print_table, print_text, screen, spinner
+from .options import (
+    COST,
+    OUTPUT,
+    SCORES,
+    AxisOption,
+    JsonOption,
+    NetworkCostOptions,
+    OutFile,
+    QuietOption,
+    SelectionOptions,
+    TasksOption,
+    given,
+    option,
+    parse_budgets,
+)
+from .terminal import print_error, print_line, print_table, spinner
 
 if TYPE_CHECKING:
     from tagalong.group import Grouping, GroupingsByBudget
@@ -29,32 +47,35 @@ MAX_TASK_ROWS = 60  # with more tasks, the scores of single tasks are only shown
 
 
 def group(
-    file: options.File,
-    budget: options.BudgetOption = None,
-    budgets: options.BudgetsOption = None,
-    cost: options.CostOption = None,
-    max_cost: options.MaxCostOption = None,
-    max_total_cost: options.MaxTotalCostOption = None,
-    axis: options.AxisOption = options.AxisChoice.source,
-    objective: options.ObjectiveOption = options.ObjectiveChoice.max,
-    tasks: options.TasksOption = None,
-    average: options.AverageOption = None,
-    complete: options.CompleteOption = None,
-    place_unmeasured: options.PlaceOption = False,
-    weights: options.WeightsOption = None,
-    allow_single: options.SingleOption = None,
-    max_size: options.MaxSizeOption = None,
-    must_link: options.MustOption = None,
-    cannot_link: options.CannotOption = None,
-    solver: options.SolverOption = options.SolverChoice.auto,
-    time_limit: options.TimeOption = None,
-    seed: options.SeedOption = 0,
-    resamples: options.ResamplesOption = None,
-    explain: options.ExplainOption = None,
-    compare: options.CompareOption = None,
-    out: options.OutOption = None,
-    json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
+    scores: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A table of scores, as CSV or JSON (see above).", show_default=False)
+    ],
+    *,
+    budget: Annotated[
+        Sequence[int] | None,
+        option(
+            COST,
+            "Maximum number of networks; by default, every number.",
+            "2 | 1,2,3 | 1-5",
+            *("--budget", "--budgets", "-b"),
+            parser=parse_budgets,
+        ),
+    ] = None,
+    costs: NetworkCostOptions,
+    selection: SelectionOptions,
+    axis: AxisOption = "source",
+    tasks: TasksOption = None,
+    average: Annotated[
+        Literal["mean", "trimmed", "median"] | None, option(SCORES, "How to average the history of a saved affinity.")
+    ] = None,
+    explain: Annotated[
+        list[str] | None,
+        option(OUTPUT, "Explain why a task is assigned to its network; may be repeated.", "TASK|all"),
+    ] = None,
+    compare: Annotated[Path | None, option(OUTPUT, "Compare with your own grouping (JSON).", "FILE")] = None,
+    out: OutFile = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Chooses which networks to train within a budget, and which of them serves each task.
 
@@ -71,90 +92,73 @@ def group(
     Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
     Examples:
-        `tagalong group affinity.csv`: what each number of networks brings
-        `tagalong group affinity.csv --budget 3`: at most three networks
-        `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
+    - `tagalong group affinity.csv`: what each number of networks brings
+    - `tagalong group affinity.csv --budget 3`: at most three networks
+    - `tagalong group losses.csv --objective min --compare mine.json`: how much worse your own grouping is
     """
-    from tagalong.group import GroupingsByBudget, score_grouping  # imports scipy, which is slow
+    from tagalong.group import GroupingsByBudget, score_grouping, select_groups  # imports scipy, which is slow
 
-    from .score_files import read_table
-
-    # Reject conflicting options before reading any file.
-    if budget is not None and budgets is not None:
-        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass only one of them")
-    is_single = budgets is None and (budget or compare or max_total_cost) is not None
-    if (compare or explain) and not is_single:
-        raise InvalidInput("`compare` and `explain`", "require a single grouping", hint="pass `budget`")
-    if out is not None and out.suffix.lower() != ".json":
-        raise InvalidInput("out", "must end in .json", repr(str(out)))
+    from .score_files import read_scores
 
     # The scores, and what tasks and networks count.
-    arguments.check_exists(file, "a file with scores: a table, or an affinity saved by tagalong")
-    table = _restrict(read_table(file, axis.value), arguments.parse_names(tasks), average and average.value)
-    explained = arguments.parse_explained(explain or [], table.tasks)
+    table = _restrict(read_scores(scores, axis), tasks, average)
     counting: dict[str, Any] = {
-        "objective": objective.value,
-        "allow_single": allow_single,
-        "cost": arguments.parse_cost(cost, table.tasks),
-        "weights": arguments.parse_weights(weights or []),
+        "objective": selection.objective,
+        "allow_single": selection.allow_single,
+        "weights": selection.weights,
+        "cost": None if costs.cost is None else _parse_cost(costs.cost, table.tasks),
+        "complete": selection.complete,
     }
-    if complete is not None and table.kind in ("results", "candidates"):
-        counting["complete"] = "pairs"
-    elif complete is not None and allow_single is None:
-        # In a square table, larger groups have the mean over their pairs in any case.
-        counting["allow_single"] = bool(np.isfinite(np.diag(table.scores.mean)).any())
+    if selection.complete is not None and table.kind in ("affinity", "square"):
+        counting["complete"] = None  # larger groups have the mean over their pairs in any case
+        if selection.allow_single is None:
+            counting["allow_single"] = bool(np.isfinite(np.diag(table.scores.mean)).any())
 
     # Without a budget, the best grouping may have as many networks or the same total cost as the user's own.
     own = None
+    max_total_cost = costs.max_total_cost
     if compare is not None:
-        with name_arguments(groups=str(compare)):
-            own = score_grouping(table.scores, _read_groups(compare), **counting)
-        budget = budget or min(len(own.groups), len(table.tasks))
+        own = score_grouping(table.scores, _read_groups(compare), **counting)
+        budget = budget or [min(len(own.groups), len(table.tasks))]
         if max_total_cost is None and own.cost != len(own.groups):
             max_total_cost = own.cost
-    constraints = {
-        "place_unmeasured": place_unmeasured,
-        "max_size": max_size,
-        "max_cost": max_cost,
-        "max_total_cost": max_total_cost,
-        "must_link": arguments.parse_links(must_link or [], "must_link"),
-        "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
-        "solver": solver.value,
-        "time_limit": time_limit,
-        "seed": seed,
-        "resamples": resamples,
-    }
-    networks: int | list[int] | None = budget
-    if budgets is not None:
-        networks = arguments.parse_budgets(budgets, len(table.tasks))
-    elif max_total_cost is not None:
-        networks = budget or len(table.tasks)
-    with name_arguments(scores=str(file)):
-        chosen, interrupted = _select(table, networks, counting | constraints, quiet or json)
+    elif budget is None and max_total_cost is not None:
+        budget = [len(table.tasks)]
+    if (explain or compare) and (budget is None or len(budget) > 1):
+        raise InvalidInput("`explain` and `compare`", "require a single grouping", hint="pass `budget=3`")
+
+    constraints = given(selection) | counting | {"max_cost": costs.max_cost, "max_total_cost": max_total_cost}
+    networks = budget[0] if budget is not None and len(budget) == 1 else budget
+    working = spinner(f"choosing networks for {len(table.tasks)} tasks", quiet or json)
+    with warnings.catch_warnings(record=True) as noted, stop_on_interrupt() as stopped, working:
+        warnings.simplefilter("always", UserWarning)
+        chosen: Any = select_groups(table.scores, networks, stop=stopped, **constraints)
+    for warning in noted:
+        print_error(f"warning: {str(warning.message).partition(';')[0]}")  # the rest is about Python
 
     # The answer.
-    if isinstance(chosen, GroupingsByBudget):
+    explained = _explained(explain or [], table.tasks)
+    if out is not None and isinstance(chosen, GroupingsByBudget):
         documents = [grouping.to_document() for grouping in chosen.values()]
-        if out is not None:
-            write_document(out, "tagalong-grouping-list", 1, {"caution": CAUTION, "groupings": documents})
+        write_document(out, "tagalong-grouping-list", 1, {"caution": CAUTION, "groupings": documents})
     elif out is not None:
         write_atomic(out, chosen.to_json() + "\n")
     if json:
         document = _document(chosen, own, explained)
-        document |= {"caution": CAUTION, "interrupted": interrupted}
-        document["input"] = {"file": str(file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
+        document |= {"caution": CAUTION, "interrupted": stopped()}
+        document["input"] = {"file": str(scores), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
         print(dumps(document, indent=1, allow_nan=False))
         return
     if not quiet:
-        print_text(f"{file}: {table}")
-    if interrupted:
-        print_text("interrupted: showing the best grouping found so far")
+        print_line(f"{scores}: {table}")
+    if stopped():
+        print_line("interrupted: showing the best grouping found so far")
     _show(chosen, own, explained, quiet)
     if out is not None and not quiet:
-        print_text(f"saved to {out}")
+        print_line(f"saved to {out}")
 
 
-def _restrict(table: ScoreTable, tasks: list[str] | None, average: Any) -> ScoreTable:
+def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: Any) -> ScoreTable:
     """Restricts the scores to some tasks, and changes how they are averaged."""
     if tasks is not None:
         if table.kind not in ("affinity", "square"):
@@ -167,23 +171,32 @@ def _restrict(table: ScoreTable, tasks: list[str] | None, average: Any) -> Score
     return table
 
 
-def _select(
-    table: ScoreTable, budget: int | list[int] | None, selection: dict[str, Any], quiet: bool
-) -> tuple[Grouping | GroupingsByBudget, bool]:
-    """Selects groups while showing progress. Ctrl-C ends the search and keeps the best groups found so far.
+def _parse_cost(text: str, tasks: Sequence[str]) -> Any:
+    """Parses the cost of a network: a number, half-single, ENCODER+HEAD, or a file of groups and costs."""
+    if text == "half-single":
+        return lambda group: 0.5 if len(group) == 1 else 1.0
+    try:
+        parts = [float(part) for part in text.split("+")]
+    except ValueError:
+        parts = []
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) == 2:
+        encoder, head = parts
+        return lambda group: encoder + head * len(group)
+    if not Path(text).exists():
+        expected = "must be a number, 'half-single', ENCODER+HEAD (e.g. 10+0.5), or a file that lists group costs"
+        raise InvalidInput("cost", expected, repr(text))
+    from .score_files import read_costs
 
-    Returns:
-        The groups, and whether the search was interrupted.
-    """
-    from tagalong.group import select_groups
+    return read_costs(Path(text), tasks)
 
-    working = spinner(f"choosing networks for {len(table.tasks)} tasks", quiet)
-    with warnings.catch_warnings(record=True) as noted, InterruptRequest() as interrupt, working:
-        warnings.simplefilter("always", UserWarning)
-        chosen: Any = select_groups(table.scores, budget, stop=interrupt.received, **selection)
-    for warning in noted:
-        print_error(f"warning: {str(warning.message).partition(';')[0]}")  # the rest is about Python
-    return chosen, interrupt.received()
+
+def _explained(names: Sequence[str], tasks: Sequence[str]) -> Sequence[str]:
+    """Checks the names of tasks to explain; "all" stands for every task."""
+    if unknown := [repr(name) for name in names if name not in (*tasks, "all")]:
+        raise InvalidInput("explain", f"must be one of {', '.join(map(repr, tasks))}, or 'all'", ", ".join(unknown))
+    return tasks if "all" in names else names
 
 
 def _read_groups(path: Path) -> list[Any]:
@@ -193,14 +206,38 @@ def _read_groups(path: Path) -> list[Any]:
     try:
         document = loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("groups", f"is not valid JSON: {error}") from error
+        raise InvalidInput(path, f"is not valid JSON: {error}") from error
     if isinstance(document, dict) and "format" in document:
         return list(Grouping.from_document(document).groups)
     groups = list(document.values()) if isinstance(document, dict) else document
     is_list = isinstance(groups, list) and all(isinstance(group, list) for group in groups)
     if not is_list or not all(isinstance(task, str) for group in groups for task in group):
-        raise InvalidInput("groups", "must be a saved grouping, or a list of lists of task names", repr(groups))
+        raise InvalidInput(path, "must contain a saved grouping, or a list of lists of task names", repr(groups))
     return groups
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Yields a function that says whether Ctrl-C was pressed. The second Ctrl-C interrupts as usual.
+
+    Example:
+        >>> with stop_on_interrupt() as stopped:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     stopped()
+        True
+    """
+    pressed = threading.Event()
+
+    def request_stop(number: int, frame: Any) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("stopping with the best result so far; press Ctrl-C again to quit immediately", file=sys.stderr)
+
+    previous = signal.signal(signal.SIGINT, request_stop)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _document(chosen: Grouping | GroupingsByBudget, own: Grouping | None, explained: Sequence[str]) -> dict[str, Any]:
@@ -232,24 +269,22 @@ def _show(chosen: Grouping | GroupingsByBudget, own: Grouping | None, explained:
     parts: list[str | TextTable] = [chosen.table(), chosen.summary]
     if not isinstance(chosen, dict):
         parts = [chosen.summary, chosen.table()]
+        if not quiet and len(chosen.tasks) > MAX_TASK_ROWS:
+            parts.append(f"use --json to see the scores of all {len(chosen.tasks)} tasks")
+        elif not quiet:
+            parts.append(_task_table(chosen, own))
         if not quiet:
-            if len(chosen.tasks) > MAX_TASK_ROWS:
-                parts.append(f"use --json to see the scores of all {len(chosen.tasks)} tasks")
-            else:
-                parts.append(_task_table(chosen, own))
             parts += chosen.remarks
         parts += [chosen.explain(task) for task in explained if task in chosen.per_task]
         if own is not None:
             totals = f"yours: total {own.value:.6g}, cost {own.cost:g}"
             parts += [f"{totals}; best: total {chosen.value:.6g}, cost {chosen.cost:g}", own.table()]
-
-    console = screen()
     for part in parts:
         if isinstance(part, TextTable):
-            print_table(console, part)
-            console.print()
+            print_table(part)
+            print()
         else:
-            print_line(console, part)
+            print_line(part)
 
 
 def _task_table(grouping: Grouping, own: Grouping | None) -> TextTable:

@@ -1,19 +1,17 @@
-"""Reads files of scores (square tables, group results, candidates and saved affinities) and of costs."""
+"""Reads affinities, results of groups and their costs from tables."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tagalong import tabular
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, is_positive, pluralize, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.group import Candidate
-from tagalong.tabular import TableError, parse_numbers, read_text
+from tagalong.tabular import TableError, parse_numbers, read_table, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +44,7 @@ class ScoreTable:
         return f"{name} of {tasks}, {'row helps column' if self.axis == 'source' else 'column helps row'}"
 
 
-def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTable:
+def read_scores(path: Path, axis: Axis = "source") -> ScoreTable:
     """Reads a table of scores for `select_groups`. The type of table is detected from its content.
 
     Args:
@@ -60,57 +58,58 @@ def read_table(path: str | os.PathLike[str], axis: Axis = "source") -> ScoreTabl
         InvalidInput: If the file is missing, corrupted or in an unknown format.
 
     Example:
-        >>> import pathlib, tempfile
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "results.csv")
+        ...     path = Path(folder, "results.csv")
         ...     _ = path.write_text("group,age,ill\\nage,0.9,\\nill,,0.8\\nage+ill,0.95,0.7\\n")
-        ...     table = read_table(path)
+        ...     table = read_scores(path)
         >>> print(table)
         results of 3 networks for 2 tasks
         >>> table.scores[frozenset({"age", "ill"})]
         {'age': 0.95, 'ill': 0.7}
     """
-    path = Path(path)
     is_json = path.suffix.lower() != ".parquet" and read_text(path).lstrip().startswith(("{", "["))
-    if not is_json:
-        return _from_table(tabular.read_table(path, as_text=True), axis)
-    if axis == "target":
-        raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
-    affinity = Affinity.load(path)
-    return ScoreTable("affinity", affinity.tasks, affinity)
-
-
-def _from_table(table: pd.DataFrame, axis: Axis) -> ScoreTable:
-    header, place = list(table.columns), table.attrs["place"]
+    if is_json:
+        if axis == "target":
+            raise InvalidInput("axis", "must be omitted for a saved affinity, since its direction is known")
+        affinity = Affinity.load(path)
+        return ScoreTable("affinity", affinity.tasks, affinity)
+    table = read_table(path, as_text=True)
+    header = list(table.columns)
     # If a square table has a task called "group", there is also a row with that name.
     if "group" not in header or set(table.iloc[:, 0]) == set(header[1:]):
         matrix, tasks = square_matrix(table, axis)
         return ScoreTable("square", tasks, Affinity.from_matrix(matrix, tasks, axis), axis)
 
-    # Each row has the results of one network.
-    columns = [name for name in header if name not in ("group", "cost")]
-    problems: list[InvalidInput] = []
-    numbers = parse_numbers(table, [name for name in header if name != "group"], problems)
-    raise_problems(problems, TableError)
-    candidates = []
-    for (line, cell), row in zip(table["group"].items(), numbers.to_dict("records"), strict=True):
-        trains, cost = group_names(cell, columns), row.get("cost", 1.0)
-        if trains is None or math.isnan(cost):
-            expected = f"must have a cost and task names ({', '.join(map(repr, columns))}) joined by +"
-            raise TableError(f"{place}, line {line}", expected, repr(cell))
-        values = {task: row[task] for task in columns if not math.isnan(row[task])}
-        candidates.append(Candidate(trains, values, cost))
-    tasks = tuple(name for name in columns if any(name in entry.trains for entry in candidates))
+    candidates = _read_candidates(table)
+    tasks = tuple(name for name in header if any(name in candidate.trains for candidate in candidates))
     if "cost" in header:
         return ScoreTable("candidates", tasks, candidates)
-    results = {entry.trains: dict(entry.values) for entry in candidates}
+    results = {candidate.trains: dict(candidate.values) for candidate in candidates}
     if len(results) < len(candidates):
         hint = "average repeated results, or add a column of costs"
-        raise TableError(place, "must list each group only once", f"{len(candidates) - len(results)} repeated", hint)
+        raise TableError(path, "must list each group only once", f"{len(candidates) - len(results)} repeated", hint)
     return ScoreTable("results", tasks, results)
 
 
-def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[frozenset[str] | int, float]:
+def _read_candidates(table: pd.DataFrame) -> list[Candidate]:
+    """Returns the network of each row."""
+    tasks = [name for name in table.columns if name not in ("group", "cost")]
+    problems: list[InvalidInput] = []
+    numbers = parse_numbers(table, [name for name in table.columns if name != "group"], problems)
+    raise_problems(problems, TableError)
+    candidates = []
+    for (line, cell), row in zip(table["group"].items(), numbers.to_dict("records"), strict=True):
+        trains, cost = parse_group(cell, tasks), row.get("cost", 1.0)
+        if trains is None or math.isnan(cost):
+            expected = f"must have a cost and task names ({', '.join(map(repr, tasks))}) joined by +"
+            raise TableError(f"{table.attrs['place']}, line {line}", expected, repr(cell))
+        values = {task: row[task] for task in tasks if not math.isnan(row[task])}
+        candidates.append(Candidate(trains, values, cost))
+    return candidates
+
+
+def read_costs(path: Path, tasks: Collection[str]) -> dict[frozenset[str] | int, float]:
     """Reads the cost of each group, or of each number of tasks.
 
     Args:
@@ -120,36 +119,35 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> dict[fro
     Returns:
         A mapping to pass as `cost` to `select_groups`.
 
-    Raises:
-        TableError: If the file is invalid.
-
     Example:
-        >>> import pathlib, tempfile
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "costs.csv")
+        ...     path = Path(folder, "costs.csv")
         ...     _ = path.write_text("group,cost\\n1,0.5\\n2,1\\nage+ill,1.5\\n")
         ...     read_costs(path, ["age", "ill"]) == {1: 0.5, 2: 1.0, frozenset({"age", "ill"}): 1.5}
         True
     """
-    table = tabular.read_table(path, as_text=True)
+    table = read_table(path, as_text=True)
     if list(table.columns) != ["group", "cost"]:
         raise TableError(path, "must have the columns 'group' and 'cost'", ", ".join(map(repr, table.columns)))
-    numbers = parse_numbers(table, ["cost"], problems=[])["cost"]  # infinite where a cell has no number
+    problems: list[InvalidInput] = []
+    numbers = parse_numbers(table, ["cost"], problems)["cost"]
+    raise_problems(problems, TableError)
     costs: dict[frozenset[str] | int, float] = {}
-    for group, cell, cost in zip(table["group"], table["cost"], numbers.tolist(), strict=True):
-        key = group_names(group, tasks) or (int(group) if group.isdecimal() else None)
-        if key is None or key in costs or not is_positive(cost):
+    for group, cost in zip(table["group"], numbers.tolist(), strict=True):
+        key = parse_group(group, tasks) or (int(group) if group.isdecimal() else None)
+        if key is None or key in costs or not cost > 0:
             expected = "must list each group (task names joined by +, or a number of tasks) once, with a positive cost"
-            raise TableError(path, expected, f"{cell!r} for {group!r}")
+            raise TableError(path, expected, f"{cost:g} for {group!r}")
         costs[key] = cost
     return costs
 
 
-def group_names(cell: str, tasks: Collection[str]) -> frozenset[str] | None:
+def parse_group(cell: str, tasks: Collection[str]) -> frozenset[str] | None:
     """Returns the task names in a cell, or None if there are other names or one occurs twice.
 
     Example:
-        >>> sorted(group_names("age + ill", ["age", "ill"]))
+        >>> sorted(parse_group("age + ill", ["age", "ill"]))
         ['age', 'ill']
     """
     names = [cell] if cell in tasks else [name.strip() for name in cell.split("+")]

@@ -194,12 +194,16 @@ class Best:
     def _averages(self) -> dict[str, Average | None]:
         return {task.name: task.averaging for task in self.tasks}
 
-    def save(self, out: str | Path) -> Path:
+    def save(self, out: str | Path, networks: int | None = None) -> Path:
         """Writes the networks to `networks/` in the run's folder: their weights, and all else as JSON.
 
         Prediction requires no other files.
+
+        Args:
+            out: the folder of the run.
+            networks: the number of networks for which they are recommended, which names a subfolder; see `load`.
         """
-        folder = Path(out) / NETWORKS_FOLDER
+        folder = Path(out) / NETWORKS_FOLDER / ("" if networks is None else str(networks))
         tensors = {EXAMPLE: self.example}
         for number, network in enumerate(self.networks):
             tensors |= {f"{number}.{name}": tensor for name, tensor in network.state_dict().items()}
@@ -215,11 +219,12 @@ class Best:
         return folder
 
     @staticmethod
-    def load(out: str | Path, *, problem: Problem | None = None) -> Best:
+    def load(out: str | Path, *, networks: int | None = None, problem: Problem | None = None) -> Best:
         """Loads networks written by `save`. The files contain no code.
 
         Args:
             out: the folder of a run or its subfolder `networks/`.
+            networks: load what the run recommends for this number of networks, by default for any number.
             problem: the problem that the networks were trained on. It is needed only if their encoder or heads are your
                 own, to build them again.
 
@@ -227,10 +232,15 @@ class Best:
             NetworksFileError: If the folder contains no networks, they are damaged, or the problem is needed.
         """
         folder = Path(out, NETWORKS_FOLDER) if Path(out, NETWORKS_FOLDER).is_dir() else Path(out)
+        if networks is not None:
+            folder = folder / str(networks)
         file = folder / NETWORKS_NAME
+        if networks is not None and not file.exists():
+            known = sorted(int(other.parent.name) for other in folder.parent.glob(f"[0-9]*/{NETWORKS_NAME}"))
+            raise NetworksFileError("networks", f"must be one of {', '.join(map(str, known))}", str(networks))
         if not file.exists():
             expected = "must be the folder of a finished run"
-            raise NetworksFileError("out", expected, f"no {NETWORKS_FOLDER}/{NETWORKS_NAME} in {out}")
+            raise NetworksFileError(Path(out), expected, f"no {NETWORKS_FOLDER}/{NETWORKS_NAME} in it")
         document = NetworksFile.read(file)
         if problem is None and any(entry.layers is None for entry in document.networks):
             expected = "is needed to build encoders or heads of your own"

@@ -226,7 +226,16 @@ class Study:
     def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
         best, file = keep_best(results, runner), self.out / "results.json"
-        networks_lost = _try_to_write(self.out / "networks", lambda: best.save(self.out))
+        by_budget = {
+            networks: keep_best(results, runner, way.label) for networks, way in results.verdict().by_budget.items()
+        }
+
+        def save_networks() -> None:
+            best.save(self.out)
+            for networks, other in by_budget.items():
+                other.save(self.out, networks)
+
+        networks_lost = _try_to_write(self.out / "networks", save_networks)
         results_lost = _try_to_write(file, lambda: results.save(file))
         needed = f"{self.out / 'report.html'} could not be written: it is made from {file.name}"
         report_lost = needed if results_lost else write_run_report(self.out)

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
 from typing import Annotated
-
-import typer
 
 from tagalong.cli import (
     BudgetsOption,
     JsonOption,
     SeedsOption,
     TextTable,
-    parse_budgets,
+    option,
     parse_names,
-    print_line,
     print_table,
-    printable,
-    screen,
     spinner,
 )
 from tagalong.files import json_safe
 
-Tables = Annotated[
-    str | None,
-    typer.Option("--tables", metavar="A,B,…", help="The truth tables to use; all by default.", show_default=False),
-]
-
 
 def leaderboard(
-    tables: Tables = None,
+    tables: Annotated[
+        Sequence[str] | None, option("Options", "The truth tables to use; all by default.", "A,B,…", parser=parse_names)
+    ] = None,
     budgets: BudgetsOption = None,
     seeds: SeedsOption = None,
     json: JsonOption = False,
@@ -48,13 +41,13 @@ def leaderboard(
     much of the truth is noise. Other packages can add estimators through the "tagalong.estimators" entry point group.
     Those estimators are measured on tagalong's own problems, which takes minutes.
 
-    Example:
-        `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
+    Examples:
+    - `tagalong leaderboard --tables nhanes,faces`: compare estimators on two tables
     """
     from . import average, leaderboard as compare, truth_names  # loads torch
 
-    names = parse_names(tables) or truth_names()
-    ks = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
+    names = list(tables or truth_names())
+    ks = (2, 3, 4) if budgets is None else tuple(budgets)
     with spinner("comparing estimators", quiet=json):
         standings = compare(names, budgets=ks, seeds=3 if seeds is None else seeds)
     if json:
@@ -65,14 +58,13 @@ def leaderboard(
     # The highest correlation first, and rows without one last.
     standings.sort(key=lambda row: (2.0 if math.isnan(row.marginal) else -row.marginal, row.estimator))
     numbers = ("pairs", "joining", *(f"k={k}" for k in ks), "cost")
-    console = screen()
     for name in (*names, "all tables"):
-        shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
+        shown = TextTable(f"{name}: estimator", *numbers, numbers=numbers)
         for row in standings:
             if row.table == name:
                 correlations = ["–" if math.isnan(value) else f"{value:+.2f}" for value in (row.pairs, row.marginal)]
                 changes = [f"{100 * row.changes[k]:+.2f}%" if k in row.changes else "" for k in ks]
-                shown.add_row(printable(row.estimator), *correlations, *changes, f"{row.cost:.1f}")
+                shown.add_row(row.estimator, *correlations, *changes, f"{row.cost:.1f}")
         if shown.rows:
-            print_table(console, shown)
-            print_line(console, "")
+            print_table(shown)
+            print()

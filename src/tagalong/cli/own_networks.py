@@ -1,0 +1,188 @@
+"""`tagalong plan` and `tagalong verdict`: for networks that you train with your own script."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tagalong.errors import InvalidInput, first_few, pluralize
+
+from .options import (
+    COMPARISON,
+    DATA,
+    AxisOption,
+    BudgetsOption,
+    ComparisonOptions,
+    JsonOption,
+    KindsOption,
+    OutFolder,
+    QuietOption,
+    given,
+    option,
+)
+from .run import show_results
+from .terminal import print_line
+
+if TYPE_CHECKING:
+    from tagalong.affinity import Affinity
+    from tagalong.study import ExternalStudy, Results
+
+DEFAULT_BUDGETS = (2, 3)
+TargetsFileOption = Annotated[
+    Path | None,
+    option(
+        DATA,
+        "An npz file with the labels of validation and test rows. Losses are then computed from predictions.",
+        "FILE",
+        "--targets-file",
+    ),
+]
+LogitsOption = Annotated[
+    bool, option(DATA, "Predictions for classes are logits instead of probabilities.", None, "--logits")
+]
+
+
+def plan(
+    affinity: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="An affinity in JSON or CSV format, with sources as rows. Cosine affinities are used for cs, all "
+            "others for tag.",
+            show_default=False,
+        ),
+    ],
+    comparison: ComparisonOptions,
+    runs: Annotated[
+        int | None,
+        option(COMPARISON, "Train at most this many networks in all; no limit by default.", "NUMBER"),
+    ] = None,
+    targets: TargetsFileOption = None,
+    kinds: KindsOption = None,
+    logits: LogitsOption = False,
+    axis: AxisOption = "source",
+    out: OutFolder = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Writes a table of the networks to train, including one for all tasks, for you to fill in with their losses.
+
+    Train the networks with your own script, fill in their validation and test losses, and run `tagalong verdict`. Those
+    that settle most come first. With few `--runs`, half of them look for the best groups, and the others judge these.
+    With `--targets-file`, fill in the names of files with predictions instead of losses. Answers of several networks
+    can then be averaged, as with `--methods ensemble` or `best-of`.
+
+    Examples:
+    - `tagalong plan affinity.json --budgets 2,3 --runs 12`: list the networks to train with your own script
+    """
+    from tagalong.study import ExternalStudy, read_targets
+
+    from .score_files import read_scores
+
+    affinities: list[Affinity] = []
+    for file in affinity:
+        table = read_scores(file, axis)
+        if table.kind not in ("affinity", "square"):
+            raise InvalidInput(file, "must contain an affinity", "group results", "use tagalong verdict instead")
+        affinities.append(table.scores)
+    tasks: Any = affinities[0].tasks
+    labels = None
+    if targets is not None:
+        tasks, labels = read_targets(targets, tasks, kinds)
+    request = {"budgets": [budget for budget in DEFAULT_BUDGETS if budget <= len(tasks)], **given(comparison)}
+    study = ExternalStudy(tasks, out or Path("runs/own"), targets=labels, logits=logits)
+    study.plan(affinities, **request, runs=runs)
+    _show_next_round(study, json=json, quiet=quiet)
+
+
+def verdict(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="A table or JSON file with the results of networks, the folder of a run, or its results.json.",
+            show_default=False,
+        ),
+    ],
+    targets: TargetsFileOption = None,
+    kinds: KindsOption = None,
+    logits: LogitsOption = False,
+    budgets: BudgetsOption = None,
+    out: OutFolder = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compares networks that you trained yourself, tells you whether grouping is worth it, and what to train next.
+
+    FILE has one row per network, seed and task, with the columns network (e.g. age+ill), seed, task, val_loss and
+    test_loss, as written by `tagalong plan`. Results are added to the plan in the same folder or in `--out`. Without a
+    plan, the groups are chosen by validation losses and judged by test losses.
+
+    Examples:
+    - `tagalong verdict runs/own/plan.csv`: compare the networks, and write a report
+    """
+    from tagalong.report import write_report
+    from tagalong.study import ExternalStudy, Results, compare_networks, has_plan, read_networks
+
+    folder = out or (file if file.is_dir() else file.parent)
+    is_run = file.is_dir() or (file.suffix.lower() == ".json" and not file.read_bytes().lstrip().startswith(b"["))
+    if has_plan(folder) or is_run:
+        typed = {"budgets": budgets, "targets": targets, "kinds": kinds, "logits": logits}
+        for name in (name for name, value in typed.items() if value):
+            raise InvalidInput(name, "can only be used with a table that has no plan", str(file), f"omit `{name}`")
+
+    if has_plan(folder):
+        study = ExternalStudy.load(folder)
+        if file.name != "results.json" and not file.is_dir():
+            study.tell_file(file)
+        _show_next_round(study, json=json, quiet=quiet, results=study.results_so_far())
+        return
+    if is_run:
+        results = Results.load(file)
+    else:
+        study, networks = read_networks(file, targets_file=targets, kinds=kinds, logits=logits)
+        results = compare_networks(study, networks, budgets, file.stem)
+    if out is not None:
+        if (out / "run.sqlite").exists():
+            raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
+        results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
+        results.save(out / "results.json")
+        write_report(out)
+    if json:
+        print(dumps(results.to_document(), indent=1, allow_nan=False))
+        return
+    show_results(results)
+    if out is not None and not quiet:
+        print_line(f"report: {out / 'report.html'}")
+
+
+def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: Results | None = None) -> None:
+    """Shows the results so far, and which networks to train next or, in the end, which would settle the verdict."""
+    table, following = study.write_table(), study.next_round()
+    settling = [] if table is not None or results is None else study.settling()
+    if json:
+        document: dict[str, Any] = {} if results is None else results.to_document()
+        document |= {"round": following.round, "rounds": following.rounds, "file": table and str(table)}
+        for name, networks in (("networks", following.networks), ("settling", settling)):
+            document[name] = [{"tasks": list(tasks), "seed": seed} for tasks, seed in networks]
+        print(dumps(document, indent=1, allow_nan=False))
+        return
+    if results is not None:
+        show_results(results)
+    if quiet and table is not None:
+        print_line(str(table))
+    if quiet:
+        return
+    if table is not None:
+        count = pluralize(len(following.networks), "network")
+        place = f"round {following.round} of {following.rounds}"
+        print_line(f"{place}: train {count} for {', '.join(following.methods)}; enter the results, then run:")
+        print_line(f"tagalong verdict {table}")
+    elif settling:
+        names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in settling]
+        print_line(f"To settle it, train {pluralize(len(names), 'more network')}: {first_few(names)}.")
+    if results is not None and study.out is not None:
+        print_line(f"report: {study.out / 'report.html'}")
