@@ -226,9 +226,8 @@ class Study:
     def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""
         best, file = keep_best(results, runner), self.out / "results.json"
-        by_budget = {
-            networks: keep_best(results, runner, way.label) for networks, way in results.verdict().by_budget.items()
-        }
+        ways = results.verdict().by_budget if self._keep == "all" else {}
+        by_budget = {networks: keep_best(results, runner, way.label) for networks, way in ways.items()}
 
         def save_networks() -> None:
             best.save(self.out)
