@@ -157,7 +157,7 @@ def introduce(problem: Problem, about: str) -> None:
     from tagalong.learn import label_summary
 
     summary = label_summary(problem)
-    rows = ", ".join(f"{summary.rows[part]:,} {part}" for part in SPLITS)
+    rows = ", ".join(f"{len(split):,} {part}" for part, split in problem.splits.items())
     shown = TextTable("task", "kind", *SPLITS, "positives", numbers=(*SPLITS, "positives"), names=("task",))
     if about:
         shown = TextTable("", "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,7 +36,6 @@ MAX_LEVELS = 50
 OTHER_LEVEL = "other or missing"
 FAR = 0.5  # how far outside the range of the training rows a number is flagged, relative to the width of the range
 NORMAL_QUARTILES = 1.349  # the distance of the quartiles of a normal distribution, in standard deviations
-Preparation: TypeAlias = "Scaling | Table"  # converts rows as users have them to inputs
 Classes = Mapping[str, Sequence[Label]]
 Array = NDArray[np.float64]
 
@@ -48,14 +48,55 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
     """
     from tagalong.documents import build  # pydantic is loaded only where documents enter
 
-    kinds: dict[str, type[Scaling] | type[Table]] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in kinds:
-        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
-    return build(kinds[document["kind"]], document, "table")
+    for preparation in (Scaling, Table):
+        if document.get("kind") == preparation.kind:
+            return build(preparation, document, "table")
+    raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
+
+
+class Preparation(ABC):
+    """Converts rows as users have them to the inputs of networks.
+
+    Attributes:
+        kind: the name of the class in JSON documents.
+        classes: the original labels of each task whose labels were encoded as 0, 1, ….
+    """
+
+    kind: ClassVar[str]
+    classes: Classes
+
+    @abstractmethod
+    def read(self, rows: Any) -> Tensor:
+        """Returns raw rows as numbers."""
+
+    @abstractmethod
+    def prepare(self, raw: Tensor) -> Tensor:
+        """Returns the inputs of networks for raw rows."""
+
+    @property
+    @abstractmethod
+    def ranges(self) -> Sequence[tuple[str, float, float]]:
+        """The name and the range in the training rows of each column of raw rows."""
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Returns the inputs of networks; see `read`."""
+        return self.prepare(self.read(rows))
+
+    def outside(self, rows: Any) -> dict[str, NDArray[np.bool_]]:
+        """Returns, for each column of numbers, which rows are far outside the range of the training rows."""
+        flags, raw = {}, self.read(rows).double().numpy()
+        for column, (name, low, high) in enumerate(self.ranges):
+            margin = FAR * (high - low)
+            flags[name] = (raw[:, column] < low - margin) | (raw[:, column] > high + margin)
+        return flags
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns a JSON document that `read_preparation` can read."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload] # subclasses are dataclasses
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(Preparation):
     """Standardizes array inputs with the mean and standard deviation of each feature in the training rows.
 
     Attributes:
@@ -72,6 +113,7 @@ class Scaling:
         tensor([[2.]])
     """
 
+    kind = "scaling"
     shape: tuple[int, ...]
     dtype: str = "float32"
     mean: list[Any] | None = None
@@ -100,6 +142,13 @@ class Scaling:
         low, high = chosen.amin(0).tolist(), chosen.amax(0).tolist()
         return Scaling(shape, name, chosen.mean(0).tolist(), deviation.tolist(), low, high, classes)
 
+    @property
+    def ranges(self) -> list[tuple[str, float, float]]:
+        """The number and the range in the training rows of each feature; none for images."""
+        return [
+            (str(number), *limits) for number, limits in enumerate(zip(self.low or (), self.high or (), strict=True))
+        ]
+
     def read(self, rows: Any) -> Tensor:
         """Returns raw rows as a tensor.
 
@@ -111,8 +160,7 @@ class Scaling:
         """
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
-            expected = f"must have the shape [rows, {', '.join(map(str, self.shape))}]"
-            raise InvalidInput("rows", expected, f"[rows, {', '.join(map(str, raw.shape[1:]))}]")
+            raise InvalidInput("rows", f"must have the shape {list(self.shape)} each", str(list(raw.shape[1:])))
         return raw
 
     def prepare(self, raw: Tensor) -> Tensor:
@@ -121,37 +169,11 @@ class Scaling:
         if self.mean is None:
             return raw.to(dtype)
         mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation))
-        return ((raw.double() - mean) / deviation).to(dtype)
-
-    def outside(self, rows: Any) -> dict[str, NDArray[np.bool_]]:
-        """Returns, for each feature, which rows are far outside the range of the training rows; none for images."""
-        if self.low is None or self.high is None:
-            return {}
-        columns = zip(self.read(rows).double().numpy().T, self.low, self.high, strict=True)
-        return {str(number): is_far(*column) for number, column in enumerate(columns)}
-
-    def inputs(self, rows: Any) -> Tensor:
-        """Returns the inputs of networks for raw rows; see `read`."""
-        raw = self.read(rows)
-        inputs = self.prepare(raw)
-        if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput(
-                "rows",
-                "must have a scale similar to that of the training rows",
-                f"values up to {float(raw.abs().max()):g}",
-            )
+        inputs = ((raw.double() - mean) / deviation).to(dtype)
+        if not inputs.isfinite().all():
+            found = f"values up to {float(raw.abs().max()):g}"
+            raise InvalidInput("rows", "must have a scale similar to that of the training rows", found)
         return inputs
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `read_preparation` can read."""
-        document = {"kind": "scaling", **vars(self)}
-        return document | {"classes": {task: list(labels) for task, labels in self.classes.items()}}
-
-
-def is_far(values: Array, low: float, high: float) -> NDArray[np.bool_]:
-    """Returns which values are far outside the range of the training rows."""
-    margin = FAR * (high - low)
-    return (values < low - margin) | (values > high + margin)
 
 
 def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
@@ -221,7 +243,7 @@ def _as_tensor(inputs: Any, argument: str) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(Preparation):
     """The feature columns of a table, with all that was computed from its training rows.
 
     Attributes:
@@ -238,6 +260,7 @@ class Table:
                 [nan, nan]], dtype=torch.float64)
     """
 
+    kind = "table"
     columns: tuple[NumberColumn | CategoryColumn, ...]
     classes: Classes = field(default_factory=dict)
 
@@ -293,13 +316,7 @@ class Table:
         Raises:
             InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
-        if isinstance(rows, (np.ndarray, Tensor)):
-            names = first_few([repr(column.name) for column in self.columns])
-            raise InvalidInput("rows", f"must be a table with the columns {names}", "an array")
-        return self.read_columns(read_columns(rows, "rows", keep_empty=True))
-
-    def read_columns(self, columns: pd.DataFrame) -> Tensor:
-        """Returns raw rows for typed columns; see `read`."""
+        columns = read_columns(rows, "rows", keep_empty=True)
         place = columns.attrs["place"]
         absent = [repr(column.name) for column in self.columns if column.name not in columns]
         if absent:
@@ -315,21 +332,10 @@ class Table:
         inputs = [column.inputs(own) for column, own in zip(self.columns, raw.numpy().T, strict=True)]
         return torch.from_numpy(np.concatenate(inputs, axis=1)).float()
 
-    def inputs(self, rows: TableSource) -> Tensor:
-        """Returns the inputs of networks for a table; see `read`."""
-        return self.prepare(self.read(rows))
-
-    def outside(self, rows: TableSource) -> dict[str, NDArray[np.bool_]]:
-        """Returns, for each column of numbers, which rows are far outside the range of the training rows."""
-        raw = self.read(rows).numpy().T
-        columns = zip(self.columns, raw, strict=True)
-        return {column.name: is_far(own, column.low, column.high) for column, own in columns
-                if isinstance(column, NumberColumn)}  # fmt: skip
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns a JSON document that `read_preparation` can read."""
-        classes = {task: list(labels) for task, labels in self.classes.items()}
-        return {"kind": "table", "columns": [asdict(column) for column in self.columns], "classes": classes}
+    @property
+    def ranges(self) -> list[tuple[str, float, float]]:
+        """The name and the range in the training rows of each column; that of categories is infinite."""
+        return [(column.name, column.low, column.high) for column in self.columns]
 
 
 @dataclass(frozen=True)
@@ -419,6 +425,8 @@ class CategoryColumn:
         levels: the most frequent levels in the training rows.
     """
 
+    low: ClassVar[float] = -math.inf
+    high: ClassVar[float] = math.inf
     name: str
     levels: tuple[str, ...]
 

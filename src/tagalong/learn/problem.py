@@ -25,13 +25,12 @@ from tagalong.errors import (
 )
 from tagalong.tabular import TableSource
 
-from .arrays import fields_from_arrays
+from .arrays import Folds, Source, fields_from_arrays
 from .base_rate import base_rates
 from .classical import FITTED, fitted_network, why_not_fitted
 from .network import Encoder, EncoderName
 from .recipe import Recipe
 from .rows import Rows, Split, require_in_memory
-from .source import Folds, Source
 from .splitting import RowSplit, split_folds
 from .table_networks import ChosenNetwork
 from .tables import fields_from_table

@@ -55,10 +55,13 @@ def choose_split(
         row_split = read_split(split, rows, groups)
     else:
         _check_fractions(split, rows, groups)
-        fewest = np.inf
+        strata, fewest = _strata(targets), np.inf
         for attempt in range(MAX_ATTEMPTS):
             drawn = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
-            missed = sum(_parts_without_share(target, drawn) for target in targets)
+            counts = np.array([strata[part].sum(0) for part in drawn])  # [parts, strata]
+            shares = strata.mean(0) * np.array([[len(part)] for part in drawn])
+            # Worst is a class that nothing can be learned of, then a part without a class, then less than half a share.
+            missed = rows**2 * (counts[0] == 0).sum() + rows * (counts == 0).sum() + (counts < shares / 2).sum()
             if missed < fewest:
                 fewest, row_split = missed, drawn
             if not missed:
@@ -82,22 +85,15 @@ def split_folds(targets: Sequence[Target], folds: int, groups: NDArray[Any] | No
         units = "rows" if groups is None else "groups"
         raise InvalidInput("", f"{folds} folds need at least {folds} {units}", str(len(sizes)))
 
-    # A stratum contains the rows with a class, or those with any label of a task without classes.
-    strata: list[NDArray[np.bool_]] = [np.ones(rows, dtype=bool)]
-    for target in targets:
-        values = target.values.reshape(rows, -1)
-        if target.task.kind in ("binary", "multiclass"):
-            strata += [np.any(values == code, axis=1) for code in np.unique(values[~np.isnan(values)])]
-        else:
-            strata.append(~np.all(np.isnan(values), axis=1))
-    counts = np.zeros((len(sizes), len(strata)), dtype=np.int64)  # of rows, [units, strata]
-    np.add.at(counts, unit, np.stack(strata, axis=1))
+    strata = np.column_stack([np.ones(rows, dtype=bool), _strata(targets)])
+    counts = np.zeros((len(sizes), strata.shape[1]), dtype=np.int64)  # of rows, [units, strata]
+    np.add.at(counts, unit, strata)
     totals = counts.sum(0)
     rarest = np.where(counts > 0, totals, rows + 1).argmin(1)
 
     # Units of rare strata are assigned first, each to the fold with the fewest rows of its rarest stratum.
     tie_breaks = np.random.default_rng(derive_seed(seed, "folds")).random(len(sizes))
-    fold_of_unit, filled = np.zeros(len(sizes), dtype=np.int64), np.zeros((folds, len(strata)))
+    fold_of_unit, filled = np.zeros(len(sizes), dtype=np.int64), np.zeros((folds, len(totals)))
     for number in np.lexsort((tie_breaks, -sizes, totals[rarest])):
         fold = np.lexsort((filled[:, 0], filled[:, rarest[number]]))[0]
         fold_of_unit[number] = fold
@@ -113,6 +109,7 @@ def split_folds(targets: Sequence[Target], folds: int, groups: NDArray[Any] | No
 
 
 def _check_labels(targets: Sequence[Target], row_split: RowSplit) -> None:
+    """Raises an error that lists everything that is wrong with the labels of the parts."""
     problems = []
     for target in targets:
         labels = {part: target.values[rows] for part, rows in zip(PARTS, row_split, strict=True)}
@@ -120,18 +117,16 @@ def _check_labels(targets: Sequence[Target], row_split: RowSplit) -> None:
     raise_problems(problems)
 
 
-def _parts_without_share(target: Target, row_split: RowSplit) -> int:
-    """Counts the parts that have less than half their share of the labels of a class, and weighs those without any."""
-    present, rows = ~np.isnan(target.values), sum(map(len, row_split))
-    are_classes = target.task.kind in ("binary", "multiclass")
-    codes = np.unique(target.values[present]) if are_classes else [None]
-    missed = 0
-    for code in codes:
-        labelled = present if code is None else target.values == code
-        counts = np.array([labelled[part].sum() for part in row_split])
-        shares = labelled.sum() * np.array([len(part) / rows for part in row_split])
-        missed += int((counts < shares / 2).sum()) + rows * int((counts == 0).sum()) + rows * rows * (counts[0] == 0)
-    return missed
+def _strata(targets: Sequence[Target]) -> NDArray[np.bool_]:
+    """Returns which rows [rows, strata] have each class of each task, or any label of each task without classes."""
+    strata = []
+    for target in targets:
+        values = target.values.reshape(len(target.values), -1)
+        if target.has_classes:
+            strata += [(values == code).any(1) for code in np.unique(values[~np.isnan(values)])]
+        else:
+            strata.append(~np.isnan(values).all(1))
+    return np.stack(strata, axis=1)
 
 
 def are_fractions(split: Sequence[Any]) -> bool:
@@ -141,11 +136,8 @@ def are_fractions(split: Sequence[Any]) -> bool:
 
 def _check_fractions(split: Sequence[Any], rows: int, groups: NDArray[Any] | None) -> None:
     """Raises an error if the fractions are invalid or there are too few rows or groups to split."""
-    if (
-        len(split) != 3
-        or not all(isinstance(part, (int, float)) and part > 0 for part in split)
-        or abs(sum(split) - 1) > 1e-6
-    ):
+    shares = np.asarray(split, dtype=np.float64)
+    if shares.shape != (len(PARTS),) or not shares.min() > 0 or abs(shares.sum() - 1) > 1e-6:
         expected = "must be three positive fractions (train, validation, test) that sum to 1"
         raise InvalidInput("split", expected, repr(tuple(split)))
     if rows < MIN_ROWS:
@@ -223,26 +215,21 @@ def label_problems(
         original: returns the original label of a class.
     """
     distinct = {part: np.unique(values[np.isfinite(values)]) for part, values in labels.items()}
-    empty = [part for part, values in distinct.items() if not len(values)]
-    if empty:
-        where = f"labels of {task.name!r} in {', '.join(empty)}"
-        return [InvalidInput(where, "must not all be missing", hint="drop this task")]
-    if task.kind == "custom":
-        return []
-    if len(distinct["train"]) == 1 or not np.std(distinct["train"]):
-        found = f"only {original(distinct['train'][0])}"
-        return [InvalidInput(f"labels of {task.name!r} in train", "must have at least two distinct values", found)]
-    if task.kind == "regression" or task.loss is not None:
-        return []
-    problems = []
+    has_classes = task.kind in ("binary", "multiclass") and task.loss is None
+    classes, problems = np.arange(task.classes or 2), []
     for part, values in distinct.items():
         where = f"labels of {task.name!r} in {part}"
-        invalid = values[~np.isin(values, np.arange(task.classes or 2))]
         unseen = np.setdiff1d(values, distinct["train"])
-        if len(invalid):
-            expected = f"must be integers from 0 to {(task.classes or 2) - 1}"
-            problems.append(InvalidInput(where, expected, f"{invalid[0]:g}"))
-        elif len(unseen):
+        if not len(values):
+            problems.append(InvalidInput(where, "must not all be missing", hint="drop this task"))
+        elif part == "train" and task.kind != "custom" and not np.std(values):
+            problems.append(
+                InvalidInput(where, "must have at least two distinct values", f"only {original(values[0])}")
+            )
+        elif has_classes and not np.isin(values, classes).all():
+            found = f"{np.setdiff1d(values, classes)[0]:g}"
+            problems.append(InvalidInput(where, f"must be integers from 0 to {classes[-1]}", found))
+        elif has_classes and len(unseen) and len(distinct["train"]) > 1:
             expected = f"must not be of class {original(unseen[0])!r}, which does not occur in train"
             hint = "remove the rows with this class, or merge it with another class"
             problems.append(InvalidInput(where, expected, hint=hint))

@@ -24,7 +24,7 @@ from tagalong.errors import (
 )
 from tagalong.tabular import TableSource
 
-from .arrays import check_encoder, check_settings, is_custom
+from .arrays import Source, check_encoder, check_settings, is_custom
 from .column_types import (
     MAX_MAGNITUDE,
     MISSING_HINT,
@@ -37,7 +37,6 @@ from .column_types import (
 from .network import Encoder, EncoderName
 from .preparation import NumberColumn, Preparation, Scaling, Table, load_array, read_inputs
 from .recipe import Recipe
-from .source import Source
 from .splitting import PARTS, are_fractions, choose_split, default_fractions
 from .table_networks import default_encoder
 from .targets import read_targets, task_names

@@ -36,6 +36,11 @@ class Target:
     values: NDArray[np.float64]
     classes: tuple[Label, ...] | None = None
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether labels are classes."""
+        return self.task.kind in ("binary", "multiclass")
+
     def scale(self, rows: NDArray[np.int64], clip: bool = False) -> tuple[float, ...]:
         """Returns the mean and standard deviation of the labels in the given rows.
 
