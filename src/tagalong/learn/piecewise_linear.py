@@ -46,9 +46,6 @@ class PiecewiseLinear(nn.Module):
         codes = (values.index_select(-1, self.columns) - self.lows) / self.widths
         return torch.cat([values, codes.clamp(0, 1)], -1)
 
-    def extra_repr(self) -> str:
-        return f"bins={len(self.columns)}"
-
 
 def count_bins(edges: Edges) -> int:
     """Returns the number of bins of all columns."""

@@ -142,9 +142,6 @@ class MemberHead(nn.Module):
             return outputs.transpose(0, 1).flatten(0, 1)
         return average_outputs(outputs.unbind(), AVERAGES_BY_KIND[self.kind])
 
-    def extra_repr(self) -> str:
-        return self.kind
-
 
 def task_problems(tasks: Iterable[Task]) -> list[InvalidInput]:
     """Lists the tasks that a TabM network cannot learn."""

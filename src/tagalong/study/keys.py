@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from enum import Enum
 from functools import cached_property
-from itertools import chain
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,8 @@ JSON_TYPES = (type(None), bool, int, float, str)
 CONSTANT_TYPES = (bytes, complex, range, Enum, np.generic, torch.dtype, torch.device)  # which their repr describes
 SHOWN_GLOBALS = (bool, int, float, str, *CONSTANT_TYPES, FunctionType, CodeType)
 LIBRARIES = {"torch", *sys.stdlib_module_names}
-MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # common to all modules
+LAYER_STATE = ("training", "_parameters", "_buffers", "_modules")
+HIDDEN_ATTRIBUTES = frozenset(vars(nn.Module()))  # common to all layers
 Seen = dict[int, Any]  # objects by id, in the order in which they were described first
 
 
@@ -59,10 +59,6 @@ class Keys:
         """Returns the key of the affinity that a meter with these settings measures while this network is trained."""
         meter = {name: describe(value) for name, value in settings.items()}
         return digest({"network": self.of(job), "meter": meter})
-
-    def of_computation(self, definition: Mapping[str, Any]) -> str:
-        """Returns the key of something that is computed from the data and tasks, without a network."""
-        return digest({"data": self.problem.fingerprint, "losses": self._losses, "computation": dict(definition)})
 
     def definition(self, job: Job) -> dict[str, Any]:
         """Returns everything that determines the result of training a network, as a JSON document."""
@@ -113,7 +109,7 @@ def describe(value: Any, seen: Seen | None = None) -> Any:
 
     - A class or function of torch, tagalong or Python is described by its name, any other by its code and the
       module-level constants and functions that it uses.
-    - A layer is described by its class, its settings, its layers and its weights.
+    - A layer is described by its class, its settings, its layers and its parameters.
     - Any other object is described by its class and by what pickle would save.
 
     Args:
@@ -131,13 +127,11 @@ def describe(value: Any, seen: Seen | None = None) -> Any:
         return sorted(json.dumps(describe(part, seen)) for part in value)
     if isinstance(value, Mapping):
         return [[describe(key, seen), describe(part, seen)] for key, part in value.items()]
-    if isinstance(value, (np.ndarray, Tensor)):
-        return _describe_array(value)
     if id(value) in seen:
         return f"object {list(seen).index(id(value))}"
     seen[id(value)] = value  # which also keeps its id from being used again
-    if isinstance(value, ModuleType):
-        return value.__name__
+    if isinstance(value, (np.ndarray, Tensor)):
+        return _describe_array(value)
     if isinstance(value, CodeType):
         return [value.co_code.hex(), list(value.co_names), describe(value.co_consts, seen)]
     if isinstance(value, FunctionType):
@@ -145,11 +139,8 @@ def describe(value: Any, seen: Seen | None = None) -> Any:
     if isinstance(value, type):
         members = [] if _is_library(value.__module__) else [describe(part, seen) for part in _members(value)]
         return [value.__qualname__, *members, *(describe(base, seen) for base in value.__bases__)]
-    if isinstance(value, BuiltinFunctionType):
-        return value.__qualname__
     if isinstance(value, nn.Module):
-        layers = [[name, _describe_layer(layer, seen)] for name, layer in value.named_modules()]
-        return [layers, _describe_tensors(value)]
+        return [describe(type(value), seen), describe(_layer_state(value), seen)]
     try:
         reduced = value.__reduce_ex__(2)
     except Exception:  # which cannot be pickled, e.g. a lock
@@ -165,29 +156,21 @@ def _is_library(module: str) -> bool:
 
 
 def _describe_array(value: np.ndarray[Any, Any] | Tensor) -> list[Any]:
+    described: list[Any] = [str(value.dtype), list(value.shape)]
     if isinstance(value, Tensor):
-        content = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    else:
-        content = np.ascontiguousarray(value)
-    return [str(value.dtype), list(value.shape), checksum(content.tobytes())]
+        described.append(value.requires_grad)
+        value = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return [*described, checksum(np.ascontiguousarray(value).tobytes())]
 
 
-def _describe_tensors(module: nn.Module) -> list[list[Any]]:
-    """Describes the parameters and buffers, and whether each is trainable. Shared tensors are listed once."""
-    tensors = chain(module.named_parameters(), module.named_buffers())
-    return [[name, _describe_array(tensor), tensor.requires_grad] for name, tensor in tensors]
-
-
-def _describe_layer(layer: nn.Module, seen: Seen) -> list[Any]:
-    kind = type(layer)
-    seen[id(layer)] = layer
-    if is_own_module(kind.__module__):
-        settings = layer.extra_repr()  # which includes every setting that affects the output
-    else:
-        hidden = "_" if _is_library(kind.__module__) else "__"
-        names = sorted(vars(layer).keys() - MODULE_ATTRIBUTES)
-        settings = describe([(name, vars(layer)[name]) for name in names if not name.startswith(hidden)], seen)
-    return [describe(kind, seen), settings, layer.training]
+def _layer_state(layer: nn.Module) -> dict[str, Any]:
+    """Returns the attributes of a layer that determine what it computes, without its hooks."""
+    is_library = _is_library(type(layer).__module__)
+    state = {name: vars(layer)[name] for name in LAYER_STATE}
+    for name in sorted(vars(layer).keys() - HIDDEN_ATTRIBUTES):
+        if not (is_library and name.startswith("_")):
+            state[name] = vars(layer)[name]
+    return state
 
 
 def _describe_function(function: FunctionType, seen: Seen) -> Any:

@@ -7,8 +7,8 @@ A method asks for jobs and never cares who trains them:
   processes or on a cluster. Each becomes a row of the store when it is finished.
 - With the executor `Elsewhere`, networks are trained by somebody else's script: `networks` raises `Pending`, and the
   method is asked again once their results were added to the store.
-- `outputs`, `row_losses` and `average_scores` answer later questions from the store. `measure_affinity`, `latency` and
-  `remember` store what else takes long to compute.
+- `outputs`, `row_losses` and `average_scores` answer later questions from the store. `measure_affinity` and
+  `latency` store what else takes long to compute.
 """
 
 from __future__ import annotations
@@ -438,16 +438,15 @@ class Runner:
         if not self.trains:
             return None
         job = replace(self.job(tasks, 0, width=width), network=network)
-
-        def measure() -> float:
+        key = f"latency of {self.keys.of(job)}"
+        if self.store.computed(key) is None:
             built = build_network(self.problem.with_network(network), job.tasks, seed=0, width=width)
             row, _ = self.problem.test.only(()).to(self.device).batch(torch.tensor([0]))
             names = {"network": built.to(self.device).eval(), "row": row}
             with torch.inference_mode():
                 timer = Timer("network(row)", globals=names, num_threads=torch.get_num_threads())
-                return timer.timeit(TIMED_PASSES).median
-
-        return float(self.remember({"latency of": self.keys.of(job)}, measure))
+                self.store.add_computed(key, timer.timeit(TIMED_PASSES).median)
+        return float(self.store.computed(key))
 
     def operations(self, record: Record) -> float | None:
         """Returns the multiplications and visited tree nodes of an answer for one row, or None if they are unknown."""
@@ -465,18 +464,6 @@ class Runner:
                 network = build_network(self.problem.with_network(job.network), served, seed=0, width=job.width)
             total += count_multiplications(network, row.cpu())
         return total
-
-    def remember(self, definition: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """Returns what `compute` returns, a JSON document. It is not computed again when a study is continued.
-
-        Args:
-            definition: everything that determines the result, apart from the problem, as a JSON document.
-            compute: the computation.
-        """
-        key = self.keys.of_computation(definition)
-        if self.store.computed(key) is None:
-            self.store.add_computed(key, compute())
-        return self.store.computed(key)
 
     def task(self, name: str) -> Task | None:
         """Returns the task with this name, or None if only its name and the losses of networks are known."""
