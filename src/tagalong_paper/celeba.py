@@ -23,9 +23,11 @@ from tagalong.errors import (
     task_name_problems,
 )
 from tagalong.files import CACHE, make_folder, open_atomic
-from tagalong.learn import THREADS, MappedTensor, Problem, Recipe, Scaling, Split, Task, check_data, derive_seed
+from tagalong.learn import THREADS, Problem, Recipe, Scaling, Split, Task, check_data, derive_seed
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import NoProgress, Progress
+
+from .mapped_tensor import MappedTensor
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,6 @@ from tagalong.learn import (
     Diverged,
     Job,
     Lesson,
-    MappedTensor as MappedTensor,
     Problem,
     Split as Split,
     StreamedRows as StreamedRows,
@@ -32,6 +31,7 @@ from tagalong.learn import (
     why_not_batched,
 )
 from tagalong_paper.experiments.capacity import capacities
+from tagalong_paper.mapped_tensor import MappedTensor as MappedTensor
 
 Network = Mapping[str, Any]
 Result = dict[str, Any]

@@ -35,7 +35,7 @@ EVERY = ["plain", "uw", "pcgrad", "pcgrad-uw", "gradnorm", "gradnorm:0.5", *OBJE
 
 @pytest.fixture(autouse=True)
 def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagalong.learn.balance._rules.entries", dict(OBJECTS))
+    monkeypatch.setattr("tagalong.learn.balance._rules", dict(OBJECTS))
 
 
 def start(rule: str, problem: Problem | None = None) -> tuple[Problem, Network, Any]:
@@ -50,7 +50,7 @@ def backward(balancer: Any, losses: dict[str, Tensor], scale: float = 1.0) -> No
 
 def losses_of(problem: Problem, network: Network, step: int = 0, without: tuple[str, ...] = ()) -> dict[str, Tensor]:
     rows = batches(0, step, len(problem.train), 16)[0]
-    outputs, targets = network(problem.train.inputs[rows]), problem.train.targets
+    outputs, targets = network.at_step(step)(problem.train.inputs[rows]), problem.train.targets
     kept = {task: torch.nan if task in without else 0.0 for task in TASKS}
     return {task.name: mean_loss(task, outputs[task.name], targets[task.name][rows] + kept[task.name])
             for task in problem.tasks}  # fmt: skip

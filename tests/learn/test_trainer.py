@@ -108,11 +108,11 @@ def labelled(split: Split, rows: torch.Tensor) -> list[bool]:
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (Job(("age", "height")), "'height'"),
+        (Job(("age", "height")), "`job.tasks`"),
         (Job(("age",), width=0), "`job.width`"),
         (Job(("age",)), "`recipe.amp`"),
-        (Job(("ill", "age")), "same order"),
-        (Job(()), "found none"),
+        (Job(("ill", "age")), "`job.tasks`"),
+        (Job(()), "`job.tasks`"),
     ],
 )
 def test_a_job_that_cannot_run_is_refused(job: Job, words: str) -> None:

@@ -12,11 +12,12 @@ from official_celeba import HIGH, WIDE, file_name, part, write_celeba
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from tagalong.learn import MappedTensor, Problem, Recipe, count_parameters
+from tagalong.learn import Problem, Recipe, count_parameters
 from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, load_problem
 from tagalong.problems.faces_drawing import draw_attributes
 from tagalong_paper import EXPERIMENTS, Value, load_setup, run_experiment
 from tagalong_paper.celeba import celeba, decode_image
+from tagalong_paper.mapped_tensor import MappedTensor
 
 IMAGES = 200
 ATTRIBUTES, PARTITION = "list_attr_celeba.txt", "list_eval_partition.txt"

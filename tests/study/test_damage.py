@@ -6,10 +6,10 @@ import pickle
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from watched_executor import WatchedExecutor
 from kill_at import records_without_times
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
-from tagalong.files import DocumentError, checksum
+from tagalong.files import DocumentError, checksum, open_atomic
 from tagalong.learn import engine
 from tagalong.study import Best, ExternalStudy, Results, StoreError, Study, executors, read_run
 
@@ -177,14 +177,16 @@ def test_a_pickle_in_a_strangers_store_never_runs(intact: Path, tmp_path: Path) 
 def test_damaged_and_strangers_checkpoints_are_ignored_with_a_warning(
     intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    def save_and_stop(*arguments: Any) -> None:
-        save(*arguments)
+    @contextmanager
+    def save_and_stop(path: Path) -> Iterator[BinaryIO]:
+        with open_atomic(path) as file:
+            yield file
         raise KeyboardInterrupt
 
-    save, out, ran = engine.save_checkpoint, tmp_path / "run", tmp_path / "ran"
+    out, ran = tmp_path / "run", tmp_path / "ran"
     monkeypatch.setattr(executors, "CHECKPOINT_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "save_checkpoint", save_and_stop)
+        patch.setattr(engine, "open_atomic", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
             continue_run(out)
     (checkpoint,) = (out / "partial").iterdir()

@@ -58,7 +58,6 @@ from .recipe import Recipe as Recipe
 from .rows import (
     THREADS as THREADS,
     Batch as Batch,
-    MappedTensor as MappedTensor,
     Reader as Reader,
     Rows as Rows,
     Split as Split,

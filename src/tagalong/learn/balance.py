@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tagalong.errors import InvalidInput, is_nonnegative
-from tagalong.registry import Registry
 
 from .network import Network
 from .randomness import seeded_rng
@@ -21,16 +20,7 @@ DEFAULT_ALPHA = 1.5  # of GradNorm, see there
 MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
 
 
-def _check_module(name: str, value: Any) -> nn.Module:
-    if name in RULE_NAMES or "+" in name or ":" in name:
-        raise InvalidInput("name", "must be a new name without '+' or ':'", repr(name))
-    if not isinstance(value, nn.Module) or hasattr(value, "update") or hasattr(value, "step"):
-        expected = "must be a TorchJD aggregator or scalarizer that needs no call after a step or an epoch"
-        raise InvalidInput("rule", expected, repr(value))
-    return value
-
-
-_rules: Registry[nn.Module] = Registry("rule", _check_module, {})
+_rules: dict[str, nn.Module] = {}
 
 
 def register_rule(name: str, rule: nn.Module) -> None:
@@ -48,13 +38,17 @@ def register_rule(name: str, rule: nn.Module) -> None:
         >>> register_rule("mgda", MGDA(max_iters=50))
         >>> check_rule("mgda", tasks=3)
     """
-    _rules.register(name, rule)
+    if name in RULE_NAMES or "+" in name or ":" in name:
+        raise InvalidInput("name", "must be a new name without '+' or ':'", repr(name))
+    if not isinstance(rule, nn.Module) or hasattr(rule, "update") or hasattr(rule, "step"):
+        expected = "must be a TorchJD aggregator or scalarizer that needs no call after a step or an epoch"
+        raise InvalidInput("rule", expected, repr(rule))
+    _rules[name] = rule
 
 
 def describe_rule(rule: str) -> str:
     """Returns what identifies a rule in the keys of networks."""
-    module = _rules.get(rule)
-    return rule if module is None else f"{rule}: {module!r}"
+    return f"{rule}: {_rules[rule]!r}" if rule in _rules else rule
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
@@ -107,9 +101,8 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     modules = {"uw": UW(len(tasks)), "pcgrad": PCGrad()}
     module = modules.get(rule) or copy.deepcopy(_rules.get(rule))
     if module is None:
-        names = ", ".join(map(repr, [*RULE_NAMES, *_rules.names()]))
         hint = "give a TorchJD object a name with `tagalong.learn.register_rule`"
-        raise InvalidInput("rule", f"must be one of {names}", repr(rule), hint)
+        raise InvalidInput("rule", f"must be one of {', '.join([*RULE_NAMES, *_rules])}", repr(rule), hint)
     rule_class = AggregatorRule if isinstance(module, Aggregator) else ScalarizerRule
     return rule_class(module, network, tasks)
 
@@ -193,24 +186,25 @@ class GradNorm(Balancer):
             for matrix in self._last_matrix
             for value in values
         ]
-        if gradients:
-            norms = torch.stack([gradient.norm() for gradient in gradients]) / factor
-            self._update_weights(values.detach().to(norms.dtype), norms)
-        return coefficients
+        if not gradients:
+            return coefficients
 
-    def _update_weights(self, values: Tensor, norms: Tensor) -> None:
+        norms = torch.stack([gradient.norm() for gradient in gradients]) / factor
+        values = values.detach().to(norms.dtype)
         active = (values > 0) & (norms > 0) & norms.isfinite()
         count = active.sum().clamp(min=1)
         self.initial_losses = torch.where(active & self.initial_losses.isnan(), values, self.initial_losses)
         ratios = torch.where(active, values / self.initial_losses, 0)
         weighted_norms = torch.where(active, self._weights * norms, 0)
         targets = weighted_norms.sum() / count * (ratios * count / ratios.sum()).pow(self._alpha)
+
         # The derivative of Σ |G_i − target_i|
         self._weights.grad = torch.where(active, (weighted_norms - targets).sign() * norms, 0)
         before = self._weights.clone()
         self._optimizer.step()
         moved = torch.where(active, self._weights, before).clamp(MIN_WEIGHT, MAX_WEIGHT)
         self._weights.copy_(moved * (len(moved) / moved.sum()))
+        return coefficients
 
     def balance(self) -> Tensor:
         return self._weights
@@ -223,9 +217,7 @@ class GradNorm(Balancer):
 
 
 class TorchJDRule(Balancer):
-    """A rule that calls a TorchJD object, whose random numbers depend on the network's seed."""
-
-    calls: Tensor
+    """A rule that calls a TorchJD object, whose random numbers depend on the network's seed and the step."""
 
     def __init__(self, module: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
         from torchjd import Stateful
@@ -234,12 +226,12 @@ class TorchJDRule(Balancer):
         self.module = module.to(device=self.task_weights.device, dtype=self.task_weights.dtype)
         # other state than parameters is private to the object, so such a training starts again if it is killed
         self.resumable = not isinstance(module, Stateful) or any(True for _ in module.parameters())
-        self._seed = network.seed
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))  # on the CPU
+        self._networks = [network]  # in a list, so that it is no part of this module
 
-    def _call(self, module: nn.Module, values: Tensor) -> Tensor:
-        with seeded_rng(self._seed, "balance", int(self.calls)):
-            result: Tensor = module(values)
+    def _call(self, values: Tensor) -> Tensor:
+        (network,) = self._networks
+        with seeded_rng(network.seed, "balance", network.step):
+            result: Tensor = self.module(values)
         return result
 
 
@@ -264,8 +256,7 @@ class ScalarizerRule(TorchJDRule):
         absent, values = losses == 0, (losses.detach() * self.task_weights).to(self.last_losses.dtype)
         values = torch.where(absent, self.last_losses, values).requires_grad_()
         self.last_losses = values.detach()
-        self._call(self.module, values).backward(factor)
-        self.calls += 1
+        self._call(values).backward(factor)
         assert values.grad is not None
         for parameter in self.module.parameters():
             if parameter.grad is not None:
@@ -275,7 +266,7 @@ class ScalarizerRule(TorchJDRule):
     def balance(self) -> Tensor:
         values = self.last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._call(copy.deepcopy(self.module), values)  # some scalarizers change when called
+            total = self._call(values)
         return torch.autograd.grad(total, values)[0]
 
 
@@ -311,20 +302,19 @@ class AggregatorRule(TorchJDRule):
             rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
         if self._own:
             values.sum().backward(inputs=self._own)
-        if rows:
-            combined = self._combine(torch.stack(rows) / factor) * factor
-            parts = combined.split([parameter.numel() for parameter in self._shared])
-            for parameter, part in zip(self._shared, parts, strict=True):
-                parameter.grad = part.view_as(parameter)
+        if not rows:
+            return
 
-    def _combine(self, gradients: Tensor) -> Tensor:
-        # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
-        usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
-        if not gradients.isfinite().all() or not usable.any():
-            return gradients.sum(0)  # the scaler skips this step; without one, training is reported as diverged
-        combined = self._call(self.module, gradients[usable] if self.resumable else gradients)
-        self.calls += 1
-        return combined.detach()
+        # Leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row.
+        matrix = torch.stack(rows) / factor
+        usable = matrix.square().sum(1) >= torch.finfo(matrix.dtype).tiny
+        if matrix.isfinite().all() and usable.any():
+            combined = self._call(matrix[usable] if self.resumable else matrix).detach() * factor
+        else:  # the scaler skips this step; without one, training is reported as diverged
+            combined = matrix.sum(0) * factor
+        parts = combined.split([parameter.numel() for parameter in self._shared])
+        for parameter, part in zip(self._shared, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
 
     def balance(self) -> Tensor:
         return self.weigher.balance()

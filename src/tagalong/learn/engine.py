@@ -12,7 +12,6 @@ From top to bottom:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 import warnings
@@ -29,11 +28,10 @@ from torch import Tensor
 
 from tagalong._version import NUMERICS
 from tagalong.errors import InvalidInput
-from tagalong.files import report_damage
+from tagalong.files import damage_logger, open_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
-from .checkpoint import load_checkpoint, save_checkpoint
 from .chunks import make_chunks
 from .early_stopping import halve_rows, stopping_flattery
 from .fitted import fit
@@ -163,13 +161,10 @@ def train_many(
         waiting = list(make_chunks(problem, list(jobs), device, own_targets, memory))
         while waiting:
             chunk = waiting.pop(0)
-            path = None
-            if checkpoint is not None:
-                identity = _identity(problem.with_network(chunk[0].network), chunk, own_targets)
-                digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-                path = checkpoint.with_name(f"{checkpoint.stem}-{digest}{checkpoint.suffix}")
             try:
-                networks = _train_together(problem, chunk, device, own_targets, path, checkpoint_every, report)
+                networks = _train_together(
+                    problem, chunk, device, own_targets, checkpoint, checkpoint_every, report, add_digest=True
+                )
             except torch.OutOfMemoryError:
                 if len(chunk) == 1:
                     raise
@@ -199,14 +194,22 @@ def _train_together(
     checkpoint_every: float,
     report: Callable[[Training], None],
     meter: Mapping[str, Any] | None = None,
+    *,
+    add_digest: bool = False,
 ) -> list[Trained]:
-    """Trains one network, or many as one computation, and returns them, including diverged ones."""
+    """Trains one network, or many as one computation, and returns them, including diverged ones.
+
+    If `add_digest` is True, the name of the checkpoint ends with a digest of the networks.
+    """
     own = problem.with_network(jobs[0].network).weighted(jobs[0].weighting)
     if isinstance(own.head, FittedHeads):
         return [fit(own, job) for job in jobs]
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # which `Diverged` says
         training = Training(problem, jobs, device, targets, meter)
+        if checkpoint is not None and add_digest:
+            digest = derive_seed(0, training.identity)
+            checkpoint = checkpoint.with_name(f"{checkpoint.stem}-{digest:x}{checkpoint.suffix}")
         training.run(report, checkpoint, checkpoint_every)
         networks = training.results()
     if checkpoint is not None:
@@ -259,7 +262,7 @@ class Training:
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         self.jobs, self.device, self.targets = list(jobs), torch.device(device), targets or {}
-        self.problem, self._is_measured = problem.with_network(jobs[0].network), meter is not None
+        self.problem = problem.with_network(jobs[0].network)
         self.tasks = [task for task in problem.tasks if any(task.name in job.tasks for job in jobs)]
         self.trains = np.array([[task.name in job.tasks for task in self.tasks] for job in jobs])
         self.step: Step
@@ -280,20 +283,33 @@ class Training:
         checkpoint_every: float = 0.0,
     ) -> None:
         """Trains until all networks have stopped, and calls `report` after each epoch. See `train` for the rest."""
-        if checkpoint is not None and checkpoint.exists():
-            state = load_checkpoint(checkpoint, self.identity, self.device)
-            if state is not None:
-                with report_damage(checkpoint, InvalidInput, "delete it"):
-                    self.load_state_dict(state)
+        if checkpoint is not None:
+            self._resume(checkpoint)
         saved = time.monotonic()
         with self._suitable_threads():
             while self.running.any():
                 self.run_epoch()
-                is_due = checkpoint is not None and time.monotonic() - saved >= checkpoint_every
-                if checkpoint is not None and is_due and self.step.is_resumable:
-                    save_checkpoint(checkpoint, self.identity, self.state_dict())
+                is_due = self.step.is_resumable and time.monotonic() - saved >= checkpoint_every
+                if checkpoint is not None and is_due:
+                    with open_atomic(checkpoint) as file:
+                        torch.save({"of": self.identity, **self.state_dict()}, file)
                     saved = time.monotonic()
                 report(self)
+
+    def _resume(self, checkpoint: Path) -> None:
+        """Restores a checkpoint, if there is one. If it is damaged, training starts again, with a warning."""
+        try:
+            state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:  # torch may raise anything for a file that is not its own
+            reason = str(error).partition("\n")[0]
+            damage_logger.warning("could not use %s (%s); training from scratch", checkpoint, reason)
+            return
+        if state["of"] != self.identity:
+            expected = f"must come from the same training ({self.identity})"
+            raise InvalidInput(f"`checkpoint` {checkpoint}", expected, state["of"], "delete it")
+        self.load_state_dict(state)
 
     @property
     def running(self) -> NDArray[np.bool_]:
@@ -348,10 +364,11 @@ class Training:
         for number, job in enumerate(self.jobs):
             diverged = bool(self.best_epoch[number] < 0)
             own_curve = curve[number, : self.epochs_run[number], self.trains[number]].swapaxes(0, 1)
-            flattery = np.zeros(len(job.tasks))
+            flattery = dict.fromkeys(job.tasks, 0.0)
             if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
                 weights = [self.problem.task(name).weight for name in job.tasks]
-                flattery = stopping_flattery(own_curve[..., 1:], weights)
+                by_task = stopping_flattery(own_curve[..., 1:], weights).tolist()
+                flattery = dict(zip(job.tasks, by_task, strict=True))
             val_scores = {task: val[number].get(task, UNKNOWN_SCORE) for task in job.tasks}
             trained = Trained(
                 job,
@@ -364,7 +381,7 @@ class Training:
                 parameters=self.step.network.count_parameters(job.tasks),
                 state=None if diverged else states[number],
                 affinity=affinity,
-                flattery={} if diverged else dict(zip(job.tasks, flattery.tolist(), strict=True)),
+                flattery={} if diverged else flattery,
                 halves=halve_rows({task: score.rows for task, score in val_scores.items()}, self.problem.val.groups),
             )
             networks.append(trained)
@@ -373,7 +390,13 @@ class Training:
     @property
     def identity(self) -> str:
         """A string that identifies the training in checkpoints."""
-        return _identity(self.problem, self.jobs, self.targets, measured=self._is_measured)
+        networks = []
+        for job in self.jobs:
+            fingerprint, recipe = self.problem.weighted(job.weighting).fingerprint, job.adapt(self.problem.recipe)
+            digest = tensors_digest(self.targets[job]) if self.targets.get(job) else None
+            networks.append(f"{job!r} with {recipe} on {fingerprint} with targets {digest}")
+        meter = "without a meter" if self.step.meter is None else "with a meter"
+        return f"{'; '.join(networks)} of {self.problem.name}, numerics {NUMERICS}, {meter}"
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that changes during training, as tensors and plain values only."""
@@ -402,16 +425,6 @@ class Training:
             yield
         finally:
             torch.set_num_threads(threads)
-
-
-def _identity(problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Targets], *, measured: bool = False) -> str:
-    """Returns a string that identifies a training in checkpoints. The problem has the network of the jobs."""
-    networks = []
-    for job in jobs:
-        fingerprint, recipe = problem.weighted(job.weighting).fingerprint, job.adapt(problem.recipe)
-        digest = tensors_digest(targets[job]) if targets.get(job) else None
-        networks.append(f"{job!r} with {recipe} on {fingerprint} with targets {digest}")
-    return f"{'; '.join(networks)} of {problem.name}, numerics {NUMERICS}, {'with' if measured else 'without'} a meter"
 
 
 class Step(Protocol):

@@ -122,12 +122,8 @@ class Diverged(ValueError):
 
 def check_job(problem: Problem, job: Job, device: torch.device, targets: Targets | None = None) -> None:
     """Raises an error if a job cannot run for this problem on this device, with targets of its own or without."""
-    unknown = [task for task in job.tasks if task not in problem.names]
-    if unknown or not job.tasks:
-        names, wrong = (", ".join(map(repr, tasks)) for tasks in (problem.names, unknown))
-        raise InvalidInput("`job.tasks`", f"must be a subset of {names}", wrong or "none")
-    if job.tasks != tuple(name for name in problem.names if name in job.tasks):
-        expected = "must be distinct and in the same order as in the problem"
+    if not job.tasks or job.tasks != tuple(name for name in problem.names if name in job.tasks):
+        expected = f"must be some of {', '.join(map(repr, problem.names))}, in this order"
         raise InvalidInput("`job.tasks`", expected, repr(job.tasks))
     problem.with_network(job.network).weighted(job.weighting)  # which raise errors for unknown names
     job.adapt(problem.recipe)  # which raises an error for an invalid learning rate

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
 from .balance import make_balancer
@@ -20,11 +23,10 @@ from .losses import LabeledBatch, LabeledRows, Losses
 from .network import build_network, evaluation_mode, join_layers
 from .own_targets import Targets, replace_targets
 from .problem import Problem
-from .randomness import batches
+from .randomness import batches, derive_seed
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
 from .rows import Split
 from .scoring import average_scores_on
-from .step_meter import StepMeter
 from .tabm import MemberHead
 
 # What changes during training, besides the number of steps and the best weights
@@ -92,8 +94,19 @@ class ModuleStep:
         self._captured_step: CapturedStep | None = None
         if is_captured and meter is None:
             self._captured_step = CapturedStep(lambda rows: self.minimize(self.rows.batch(rows)), self._seed_step)
-        self._step_meter = None if meter is None else StepMeter(meter, self)
-        self.meter = None if self._step_meter is None else self._step_meter.meter
+        self.meter: AffinityMeter | None = None
+        if meter is not None:
+            defaults = {
+                "shared": self.network.encoder,
+                "optimizer": self.optimizer,
+                "model": self.modules,
+                "tasks": job.tasks,
+                "scaler": self.scaler,
+                "weights": self.balancer.weights,
+            }
+            settings = {**defaults, **meter}
+            self._is_held_out = bool(settings.pop("held_out", False))
+            self.meter = AffinityMeter(**settings)
 
     def rates(self, epoch: int) -> NDArray[np.float64]:
         return np.array([self.recipe.rate(epoch) if self.windows is None else self.windows.rate])
@@ -116,7 +129,7 @@ class ModuleStep:
     def minimize(self, batch: LabeledBatch) -> Tensor:
         """Takes a step, and a measurement if one is due. Returns the loss of each task [tasks] before the step."""
         self.optimizer.zero_grad()
-        losses = self.task_losses(batch)[0] if self._step_meter is None else self._step_meter(batch)
+        losses = self.task_losses(batch)[0] if self.meter is None else self._measured_losses(batch, self.meter)
         self.balancer.backward(losses, self.scaler.scale(self._one))
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -133,6 +146,36 @@ class ModuleStep:
         if self._joined_heads is None or not (self.network.training or isinstance(self._joined_heads, nn.Linear)):
             return self.losses.join(self.network(inputs))
         return torch.split(self._joined_heads(self.network.encode(inputs)), self.losses.sizes, 1)
+
+    def _measured_losses(self, batch: LabeledBatch, meter: AffinityMeter) -> Tensor:
+        """Returns the loss of each task [tasks], after a measurement if one is due.
+
+        Tasks without labels in the batch are not measured. On validation rows, which are drawn at random for each step,
+        the network is in evaluation mode.
+        """
+        before: list[Tensor] = []
+
+        def training_losses() -> dict[str, Tensor]:
+            losses, counts = self.task_losses(batch)
+            if not before:  # the first call, without a lookahead step
+                before.append(losses)
+            return self._labeled(losses, counts)
+
+        @cache
+        def held_out_batch() -> LabeledBatch:
+            draw = torch.Generator().manual_seed(derive_seed(self.job.seed, "held out", self.steps))
+            return self.val.batch(torch.randperm(len(self.problem.val), generator=draw)[: self.recipe.batch_size])
+
+        def held_out_losses() -> dict[str, Tensor]:
+            with evaluation_mode(self.network):
+                return self._labeled(*self.task_losses(held_out_batch()))
+
+        meter(training_losses, held_out_losses if self._is_held_out else None)
+        return before[0]
+
+    def _labeled(self, losses: Tensor, counts: Tensor | None) -> dict[str, Tensor]:
+        pairs = zip(self.job.tasks, losses, strict=True)
+        return dict(pairs if counts is None else compress(pairs, counts.tolist()))
 
     def _seed_step(self) -> Sequence[torch.Generator]:
         self.network.at_step(self.steps).reseed_part("encoder")

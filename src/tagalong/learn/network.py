@@ -29,6 +29,7 @@ class Network(nn.Module):
     Attributes:
         tasks: the names of the tasks, in the problem's order.
         seed: the seed for the dropout masks; see `at_step`.
+        step: the step for which they are drawn, or None.
     """
 
     def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module], tasks: Sequence[str], seed: int = 0) -> None:
@@ -40,11 +41,11 @@ class Network(nn.Module):
         self.random_parts = {task: _is_random(head) for task, head in zip(tasks, heads, strict=True)}
         # a task may also be named "encoder"
         self.random_parts["encoder"] = _is_random(encoder) or self.random_parts.get("encoder", False)
-        self._step: int | None = None
+        self.step: int | None = None
 
     def at_step(self, step: int | None) -> Network:
         """Sets the step for which dropout masks are drawn. The masks of each head do not depend on the other heads."""
-        self._step = step
+        self.step = step
         return self
 
     def encode(self, inputs: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ class Network(nn.Module):
 
     def masks(self) -> AbstractContextManager[object]:
         """Returns a context in which dropout masks do not depend on how many networks are computed at once."""
-        if self.training and self._step is not None and any(self.random_parts.values()):
+        if self.training and self.step is not None and any(self.random_parts.values()):
             return SharedMasks()
         return nullcontext()
 
@@ -91,7 +92,7 @@ class Network(nn.Module):
 
     def mask_step(self, part: str) -> int | None:
         """Returns the step whose dropout masks a part of the network uses, or None if it draws no masks."""
-        return self._step if self.training and self.random_parts[part] else None
+        return self.step if self.training and self.random_parts[part] else None
 
 
 def join_layers(layers: Iterable[Any], joined: Any, outputs_dim: int) -> None:

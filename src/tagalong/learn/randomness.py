@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -47,30 +46,24 @@ def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
 
 
 def reseed(seed: int) -> None:
-    """Seeds torch's random number generators on all devices that are in use.
+    """Seeds torch's random number generators on the CPU and on GPUs that are in use.
 
-    For devices that are not in use, `torch.manual_seed` would record a traceback on every call, which takes longer than
+    For GPUs that are not in use, `torch.manual_seed` would record a traceback on every call, which takes longer than
     computing a small layer. While a CUDA graph is captured, this does nothing: the generators are seeded before each
     replay.
     """
     if is_capturing():
         return
+    torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-    elif _has_other_accelerator():
-        torch.manual_seed(seed)
-        return
-    torch.default_generator.manual_seed(seed)
+    elif torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 def is_capturing() -> bool:
     """Returns whether a CUDA graph is being captured."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-@cache
-def _has_other_accelerator() -> bool:
-    return torch.accelerator.is_available() and not torch.cuda.is_available()
 
 
 class SharedMasks(TorchFunctionMode):

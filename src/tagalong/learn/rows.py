@@ -1,4 +1,4 @@
-"""The rows of a problem: kept in memory, mapped from a file, or streamed from files slightly ahead of training."""
+"""The rows of a problem: kept in memory, or streamed from files slightly ahead of training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -78,12 +77,15 @@ class Split:
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the inputs, the targets sorted by name, and the weights. A mapped file is represented by its key."""
+        """Yields the inputs, the targets sorted by name, and the weights.
+
+        A tensor with an attribute `identity`, a string, is represented by it, e.g. if reading a file would take long.
+        """
         weights = [] if self.weights is None else [self.weights]
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets)), *weights):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-            if isinstance(tensor, MappedTensor):
-                yield f"{tensor.key} from {tensor.first}".encode()
+            if hasattr(tensor, "identity"):
+                yield tensor.identity.encode()
             else:
                 yield np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()
 
@@ -102,65 +104,6 @@ def rows_at_once(inputs: Tensor) -> int:
         (4096, 341)
     """
     return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_VALUES // max(1, inputs[:1].numel())))
-
-
-class MappedTensor(Tensor):
-    """A memory-mapped tensor that contains rows of an npy file, created by `MappedTensor.open`.
-
-    Operations on a mapped tensor return plain tensors. Pickles contain the path of the file rather than its contents,
-    and fingerprints use `key` instead of reading the file.
-
-    Attributes:
-        path: the path of the file.
-        key: a short string that identifies the contents of the entire file.
-        first: the number of the first row in the file.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/rows.npy", np.arange(12).reshape(6, 2))
-        ...     rows = MappedTensor.open(f"{folder}/rows.npy", "twelve numbers", first=2, rows=3)
-        ...     type(rows).__name__, rows[1:]
-        ('MappedTensor', tensor([[6, 7],
-                [8, 9]]))
-    """
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    path: str
-    key: str
-    first: int
-
-    @staticmethod
-    def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> MappedTensor:
-        """Memory-maps rows of a file.
-
-        Args:
-            path: an npy file.
-            key: see `MappedTensor`.
-            first: the number of the first row.
-            rows: the number of rows. If None, all rows from `first` on are mapped.
-
-        Raises:
-            InvalidInput: If the file does not exist or is incomplete.
-        """
-        if not Path(path).is_file():
-            raise InvalidInput(path, "does not exist on this machine")
-        try:
-            # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
-            array = np.load(path, mmap_mode="c", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            hint = "delete it or choose another `cache`"
-            raise InvalidInput(path, "must be a complete npy file", "a truncated one", hint) from error
-        last = len(array) if rows is None else first + rows
-        mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
-        mapped.path, mapped.key, mapped.first = str(path), key, first
-        return mapped
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return MappedTensor.open, (self.path, self.key, self.first, len(self))
-
-    def __deepcopy__(self, memo: Any) -> MappedTensor:
-        return MappedTensor.open(self.path, self.key, self.first, len(self))
 
 
 class Reader(Protocol):

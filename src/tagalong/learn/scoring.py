@@ -53,10 +53,12 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
     for inputs, targets in rows.chunks():
         outputs = average_answers([outputs_on(network, inputs) for network in networks], averages)
         for task in tasks:
-            answers = clip_outputs(outputs[task.name], problem.scales.get(task.name))
-            losses[task.name].append(row_losses_of(task, answers.unsqueeze(0), targets[task.name]))
+            answers, labels = clip_outputs(outputs[task.name], problem.scales.get(task.name)), targets[task.name]
+            if labels.dim() == 1:  # a CPU computes so few losses sooner than a GPU starts
+                answers, labels = answers.cpu(), labels.cpu()
+            losses[task.name].append(row_losses_of(task, answers.unsqueeze(0), labels))
             if not task.error_is_loss:
-                kept[task.name].append((answers, targets[task.name]))
+                kept[task.name].append((answers, labels))
     scores = {}
     for task in tasks:
         answers_and_targets = None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import MappedTensor
+from tagalong_paper.mapped_tensor import MappedTensor
 
 ROWS = 60
 
