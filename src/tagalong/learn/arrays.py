@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,7 +19,7 @@ from .network import Encoder, EncoderName
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split, require_in_memory
-from .splitting import PARTS, RowNumbers, RowSplit, are_fractions, choose_split
+from .splitting import RowNumbers, RowSplit, are_fractions, choose_split
 from .table_networks import default_network, default_recipe
 from .table_warnings import log_warnings, table_warnings
 from .tabm import TabM, TabMHeads, task_problems
@@ -82,12 +82,10 @@ def fields_from_arrays(
         encoder=encoder,
         recipe=recipe,
         unlabelled=unlabelled,
-        seed=seed,
-        fixed_split=not are_fractions(split),
+        seed=seed if are_fractions(split) else None,
     )
     row_split = choose_split(task_targets, len(raw), split, row_groups, seed)
-    features = list(map(str, getattr(inputs, "columns", range(raw.shape[1])))) if raw.dim() == 2 else []
-    return source.named_fields(name, source.fields(row_split), features, notes)
+    return source.named_fields(name, source.fields(row_split), notes)
 
 
 def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
@@ -151,9 +149,8 @@ class Source:
         recipe: the training recipe. If None, the default recipe of the encoder is used.
         unlabelled: more rows without labels, in the form that the preparation reads, or None.
         clip: whether answers of regression tasks are clipped; see `Problem.scales`.
-        seed: the seed for splits.
-        fixed_split: whether the user assigned rows to splits, instead of giving fractions.
-        network: the encoder, head and recipe that the problem was created with.
+        seed: the seed for splits, or None if the user assigned rows to them.
+        made_encoder: the encoder that the problem was created with.
     """
 
     targets: tuple[Target, ...]
@@ -165,15 +162,13 @@ class Source:
     recipe: Recipe | None = None
     unlabelled: Any = None
     clip: bool = False
-    seed: int = 0
-    fixed_split: bool = False
-    network: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    made_encoder: Encoder | None = None
 
     def named_fields(
         self,
         name: str,
         fields: Mapping[str, Any],
-        features: Sequence[str],
         notes: Sequence[str],
         warnings: Sequence[str] = (),
     ) -> dict[str, Any]:
@@ -182,14 +177,14 @@ class Source:
         Args:
             name: the name of the problem.
             fields: see `fields`.
-            features: the names of the columns of inputs. If there are none, no warnings look at inputs.
             notes: notes on the data.
             warnings: warnings about the data. They are logged with all others, and added to the notes.
         """
-        raw = fields["table"].read(self.data)
+        table, notes = fields["table"], list(notes)
+        features = [feature for feature, *_ in table.ranges]
+        raw = table.read(self.data)
         warnings = [*warnings, *table_warnings(features, raw, self.targets, fields["row_numbers"], self.groups)]
         log_warnings(name, warnings)
-        notes = list(notes)
         if (unlabelled := fields["unlabelled"]) is not None:
             count = pluralize(len(unlabelled), "row")
             notes.append(f"{count} without any label, used only by networks that others teach")
@@ -253,7 +248,7 @@ class Source:
             "table": table,
             "unlabelled": without_labels,
             "row_numbers": row_split,
-            "source": replace(self, data=kept, network=network),
+            "source": replace(self, data=kept, made_encoder=network["encoder"]),
         }
 
 
@@ -266,7 +261,7 @@ class Folds:
     """
 
     def __init__(self, problem: Problem, splits: Sequence[RowSplit]) -> None:
-        self.problem, self.splits = problem, tuple(splits)
+        self.problem, self.splits = problem, splits
 
     def __len__(self) -> int:
         return len(self.splits)
@@ -278,21 +273,11 @@ class Folds:
         problem, source = self.problem, self.problem.source
         assert source is not None
         fields = source.with_data_of(problem).fields(self.splits[fold])
-        for part in PARTS:
-            fields[part] = fields[part].only(problem.names)
-
-        # Keep what was changed after the problem had been created, such as settings of the recipe.
-        original = {"head": None, "recipe": Recipe()} | source.network
-        for name in ("encoder", "head"):
-            if getattr(problem, name) is not original[name]:
-                fields[name] = getattr(problem, name)
-        settings = vars(problem.recipe).items()
-        changed = {name: value for name, value in settings if value != getattr(original["recipe"], name)}
-        own: Recipe = fields.get("recipe", Recipe())
-        recipe = replace(own, **changed)
-        scales = {name: scale for name, scale in fields["scales"].items() if name in problem.names}
-        kept = {"tasks": problem.tasks, "recipe": recipe, "scales": scales, "source": None, "weightings": {}}
-        return replace(problem, **fields | kept)
+        # Keep what may have been changed since the problem was created, apart from a network that depends on the rows.
+        fields |= {"tasks": problem.tasks, "recipe": problem.recipe, "source": None, "weightings": {}}
+        if problem.encoder is not source.made_encoder:
+            fields |= {"encoder": problem.encoder, "head": problem.head}
+        return replace(problem, **fields).only(problem.names)
 
 
 def _network_fields(encoder: Encoder | EncoderName | None, inputs: Tensor, tasks: Sequence[Task]) -> dict[str, Any]:

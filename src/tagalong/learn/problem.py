@@ -343,7 +343,7 @@ class Problem:
             (5, True)
         """
         source = self.source
-        if source is None or source.fixed_split:
+        if source is None or source.seed is None:
             expected = "can only be split into folds if it comes from arrays or a table, without given splits"
             raise InvalidInput("problem", expected)
         if not is_integer(folds, 3):

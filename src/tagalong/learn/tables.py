@@ -132,17 +132,13 @@ def fields_from_table(
         recipe=recipe,
         unlabelled=unlabelled,
         clip=clip,
-        seed=seed,
-        fixed_split=not are_fractions(split),
+        seed=seed if are_fractions(split) else None,
     )
     fields = source.fields(choose_split(task_targets, len(columns), split, groups, seed))
     if name is None:
         name = Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"
-    used_columns, notes = [], []
-    if isinstance(table := fields["table"], Table):
-        used_columns = [column.name for column in table.columns]
-        notes = _preparation_notes(columns, roles, table)
-    return source.named_fields(name, fields, used_columns, notes, warnings)
+    notes = _preparation_notes(columns, roles, fields["table"]) if roles else []
+    return source.named_fields(name, fields, notes, warnings)
 
 
 def _use_problems(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]]) -> list[InvalidInput]:
