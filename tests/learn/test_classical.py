@@ -2,11 +2,13 @@
 
 import io
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import lightgbm
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import xgboost
@@ -36,6 +38,7 @@ from tagalong.learn import (
 )
 from tagalong.learn.boosting import JointLosses
 from tagalong.learn.classical import LOGISTIC_STRENGTHS, RIDGE_STRENGTHS
+from tagalong.learn.preparation import raw_view
 
 Floats = NDArray[np.float64]
 TASKS = (
@@ -63,6 +66,21 @@ def make_problem(weighted: bool = False, rows: int = 400) -> Problem:
     parts = split(rows), split(150), split(150)
     parts[2].targets["stage"][0] = 3
     return Problem("drawn", TASKS, *parts, MLP(4, (2,)), scales={"age": (40.0, 12.0)})
+
+
+def make_table(rows: int = 500) -> Problem:
+    """Categories, of which some are rare, and numbers, with missing values in both."""
+    rng = np.random.default_rng(0)
+    towns = rng.choice([f"town {number}" for number in range(12)], rows, p=np.arange(1, 13) / 78)
+    sizes = rng.normal(size=rows)
+    values = np.char.str_len(towns) + sizes * (towns < "town 3") + np.isin(towns, ["town 10", "town 4"])
+    frame = pd.DataFrame({"size": sizes, "town": towns, "color": rng.choice(["red", "blue"], rows), "weight": values})
+    frame["heavy"] = (values > 7).astype(float)
+    frame.loc[::9, "size"] = np.nan
+    frame.loc[::7, "town"] = None
+    frame.loc[frame["town"].eq("town 2") | (frame.index % 5 == 0), ["weight", "heavy"]] = np.nan
+    split = [np.arange(300), np.arange(300, 400), np.arange(400, rows)]
+    return Problem.from_table(frame, ["weight", "heavy"], split=split)
 
 
 def network_of(problem: Problem, trained: Trained) -> Network:
@@ -208,18 +226,20 @@ def test_boosting_answers_as_the_library_does(library: str, weighted: bool, has_
 
 def test_vector_leaves_answer_as_the_library_does(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, boosters, train_xgboost = make_problem(weighted=True), [], xgboost.train
-    monkeypatch.setattr(
-        xgboost, "train", lambda *given, **named: boosters.append(train_xgboost(*given, **named)) or boosters[0]
-    )
+
+    def train_and_keep(*given: Any, **named: Any) -> xgboost.Booster:
+        boosters.append(train_xgboost(*given, **named))
+        return boosters[0]
+
+    monkeypatch.setattr(xgboost, "train", train_and_keep)
     network = network_of(problem, train(problem, Job(problem.names, network="xgboost-vector")))
     rows = problem.test.inputs
     start = torch.cat([head.constant for head in network.heads]).expand(len(rows), -1)
     inputs = xgboost.DMatrix(rows.numpy(), base_margin=start.numpy())
     margins = boosters[0].predict(inputs, output_margin=True, iteration_range=(0, boosters[0].best_iteration + 1))
-    outputs = network(rows)
-    for task, own in zip(TASKS, np.split(margins, [1, 2], 1), strict=True):
-        labels = len(labelled(problem, "train", task)[1])
-        expected = floor_probabilities(task.kind, torch.tensor(own), labels)
+    outputs, last = network(rows), np.cumsum([task.head_size for task in problem.tasks])[:-1]
+    for task, own in zip(problem.tasks, np.split(margins, last, 1), strict=True):
+        expected = floor_probabilities(task.kind, torch.tensor(own), len(labelled(problem, "train", task)[1]))
         np.testing.assert_allclose(outputs[task.name], expected, rtol=1e-4, atol=1e-5)
     assert all(torch.equal(head.threshold, network.heads[0].threshold) for head in network.heads)
 
@@ -236,6 +256,57 @@ def test_derivatives_of_joint_losses_are_those_of_finite_differences() -> None:
         below, here, above = (20 * float(scales @ losses(answers + sign * change)) for sign in (-1, 0, 1))
         assert gradient[row, output] == pytest.approx((above - below) / (2 * step), abs=1e-6)
         assert curvature[row, output] == pytest.approx((above - 2 * here + below) / step**2, abs=1e-4)
+
+
+def hist_gradient(categories: list[int], trees: int) -> Any:
+    is_category = np.isin(np.arange(3), categories)
+    return HistGradientBoostingRegressor(
+        learning_rate=0.05, early_stopping=False, random_state=0, max_iter=trees, categorical_features=is_category
+    )
+
+
+def xgb(categories: list[int], trees: int) -> Any:
+    types = ["c" if number in categories else "q" for number in range(3)]
+    return xgboost.XGBRegressor(learning_rate=0.05, n_estimators=trees, enable_categorical=True, feature_types=types)
+
+
+def lgbm(categories: list[int], trees: int) -> Any:
+    model = lightgbm.LGBMRegressor(learning_rate=0.05, n_estimators=trees, verbosity=-1)
+    fit = model.fit
+    model.fit = lambda inputs, labels: fit(inputs, labels, categorical_feature=categories)
+    return model
+
+
+@pytest.mark.parametrize(("network", "make"), [("boosting", hist_gradient), ("xgboost", xgb), ("lightgbm", lgbm)])
+def test_trees_see_the_columns_of_a_table(network: str, make: Callable[[list[int], int], Any]) -> None:
+    problem = make_table()
+    raw = {part: raw_view(rows.inputs, problem.table.blocks).numpy() for part, rows in problem.splits.items()}
+    categories = [number for number, (is_category, _) in enumerate(problem.table.blocks) if is_category]
+    fitted = network_of(problem, train(problem, Job(("weight",), network=network)))
+    (head,) = fitted.heads
+    _, labels, _ = labelled(problem, "train", problem.task("weight"))
+    model = make(categories, len(head.roots)).fit(raw["train"][problem.train.labelled("weight").numpy()], labels)
+    assert head.categories.any()
+    found = fitted(problem.test.inputs)["weight"][:, 0]
+    np.testing.assert_allclose(found, model.predict(raw["test"]), rtol=1e-4, atol=1e-5)
+
+
+def test_catboost_sees_a_column_for_each_category() -> None:
+    catboost = pytest.importorskip("catboost")
+    problem = make_table()
+    settings = {"learning_rate": 0.05, "random_seed": 0, "allow_writing_files": False, "verbose": False}
+    network = network_of(problem, train(problem, Job(("weight",), network="catboost")))
+    inputs = {}
+    for part, rows in problem.splits.items():
+        numbers = raw_view(rows.inputs, problem.table.blocks)[:, :1]
+        levels = [name for name in problem.table.names if " = " in name and "other" not in name]
+        places = [problem.table.names.index(name) for name in levels]
+        inputs[part] = torch.cat([numbers, rows.inputs[:, places]], 1).numpy()
+    _, labels, _ = labelled(problem, "train", problem.task("weight"))
+    model = catboost.CatBoostRegressor(iterations=len(network.heads[0].roots), **settings)
+    model.fit(inputs["train"][problem.train.labelled("weight").numpy()], labels)
+    found = network(problem.test.inputs)["weight"][:, 0]
+    np.testing.assert_allclose(found, model.predict(inputs["test"]), rtol=1e-4, atol=1e-5)
 
 
 def test_missing_values_go_the_way_that_trees_learned() -> None:

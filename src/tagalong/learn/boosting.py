@@ -8,24 +8,50 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .fitted_heads import (
     Array,
     FittedHead,
     FittedHeads,
+    Labelled,
     SeparateHeads,
-    Table,
     can_be_fitted,
     label_weights,
     labelled_rows,
     outputs_of_classes,
 )
+from .network import ModuleFactory
+from .preparation import raw_view
 from .rows import Split
 from .task import Kind, Task
 from .tree_libraries import LIBRARIES, boost_xgboost_vectors, join_trees
 
 TREES_AT_ONCE = 256
+MOST_CODES = 62  # of categories, which are bits of an integer
+
+
+class RawColumns(ModuleFactory):
+    """Creates an encoder that turns the inputs of networks into the columns of the table, see `raw_view`.
+
+    Args:
+        blocks: see `Table.blocks`.
+    """
+
+    def __init__(self, blocks: Sequence[tuple[bool, int]]) -> None:
+        self.blocks = tuple((bool(is_category), int(size)) for is_category, size in blocks)
+
+    def __call__(self, width: float = 1.0) -> nn.Module:
+        return RawView(self.blocks)
+
+
+class RawView(nn.Module):
+    def __init__(self, blocks: Sequence[tuple[bool, int]]) -> None:
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return raw_view(inputs, self.blocks)
 
 
 class TreesHead(FittedHead):
@@ -38,7 +64,8 @@ class TreesHead(FittedHead):
 
     roots: Tensor  # [trees]
     feature: Tensor  # [nodes]
-    threshold: Tensor  # [nodes]; values up to it go left
+    threshold: Tensor  # [nodes]; numbers up to it go left
+    categories: Tensor  # [nodes], of categories: bit k says whether code k goes left
     missing_left: Tensor  # [nodes]
     left: Tensor  # [nodes]
     right: Tensor  # [nodes]
@@ -49,9 +76,10 @@ class TreesHead(FittedHead):
         for name in ("roots", "feature", "left", "right"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
         self.register_buffer("threshold", torch.zeros(0))
+        self.register_buffer("categories", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("missing_left", torch.zeros(0, dtype=torch.bool))
         self.register_buffer("value", torch.zeros(0, outputs))
-        self.depth = self.multiplications = 0
+        self.depth, self.multiplications, self.has_categories = 0, 0, False
 
     def prepare(self) -> None:
         """Counts the decisions on the longest way to a leaf, and the visited nodes, which are the cost of a row."""
@@ -60,6 +88,7 @@ class TreesHead(FittedHead):
             nodes = torch.cat([self.left[nodes], self.right[nodes]]).long()
             self.depth += 1
         self.multiplications = len(self.roots) * self.depth
+        self.has_categories = bool(self.categories.any())
 
     def answer(self, inputs: Tensor) -> Tensor:
         inputs = inputs.float()
@@ -68,7 +97,11 @@ class TreesHead(FittedHead):
             nodes = roots.long().expand(inputs.shape[0], -1)  # [rows, trees]
             for _ in range(self.depth):
                 values = inputs.gather(1, self.feature[nodes].long())
-                goes_left = torch.where(values.isnan(), self.missing_left[nodes], values <= self.threshold[nodes])
+                goes_left = values <= self.threshold[nodes]
+                if self.has_categories:
+                    bits, codes = self.categories[nodes], values.nan_to_num().clamp(0, MOST_CODES).long()
+                    goes_left = torch.where(bits != 0, (bits >> codes) & 1 == 1, goes_left)
+                goes_left = torch.where(values.isnan(), self.missing_left[nodes], goes_left)
                 nodes = torch.where(goes_left, self.left[nodes], self.right[nodes]).long()
             answers = answers + self.value[nodes].sum(1, dtype=torch.float64)
         return answers
@@ -81,13 +114,15 @@ class BoostedHeads(SeparateHeads):
         library: one of `LIBRARIES`.
     """
 
+    takes_categories = True
+
     def __init__(self, library: str = "scikit-learn") -> None:
         self.library = library
 
     def __call__(self, task: Task, features: int) -> FittedHead:
         return TreesHead(task.kind, task.head_size)
 
-    def fit_task(self, head: TreesHead, task: Task, train: Table, val: Table) -> None:
+    def fit_task(self, head: TreesHead, task: Task, levels: Sequence[int], train: Labelled, val: Labelled) -> None:
         kind, classes = task.kind, np.unique(train[1]).astype(int)
         if kind == "multiclass":  # libraries number the classes that occur in training rows
             is_known = np.isin(val[1], classes)
@@ -95,7 +130,7 @@ class BoostedHeads(SeparateHeads):
             train, val = ((rows, np.searchsorted(classes, labels), weights) for rows, labels, weights in (train, val))
             kind = "binary" if len(classes) == 2 else kind
         outputs = len(classes) if kind == "multiclass" else 1
-        trees, constant = LIBRARIES[self.library](kind, outputs, train, val if len(val[1]) else None)
+        trees, constant = LIBRARIES[self.library](kind, outputs, levels, train, val if len(val[1]) else None)
         joined = join_trees(trees, outputs)
         values, constant = outputs_of_classes(task, classes, joined["value"].T, constant)
         head.fill(**joined | {"value": values.T, "constant": constant})
@@ -104,13 +139,14 @@ class BoostedHeads(SeparateHeads):
 class VectorBoostedHeads(FittedHeads):
     """Creates heads that share trees, whose leaves hold a value for each output of all tasks. XGBoost trains them.
 
-    The trees lower the sum of all tasks' losses, each relative to that of the task's best constant.
+    The trees lower the sum of all tasks' losses, each relative to that of the task's best constant. XGBoost does not
+    split by categories here, so that the inputs are those of networks.
     """
 
     def __call__(self, task: Task, features: int) -> FittedHead:
         return TreesHead(task.kind, task.head_size)
 
-    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], train: Split, val: Split) -> None:
+    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], levels: Sequence[int], train: Split, val: Split) -> None:
         heads = list(heads)
         constants = torch.cat([head.constant for head in heads]).double()
         losses, val_losses = JointLosses(tasks, train), JointLosses(tasks, val)

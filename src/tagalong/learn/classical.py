@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,10 @@ from torch.nn import functional
 from tagalong.errors import require_package
 
 from .base_rate import floor_probabilities
-from .boosting import BoostedHeads, VectorBoostedHeads
-from .fitted_heads import Array, FittedHead, FittedHeads, Inputs, SeparateHeads, Table, outputs_of_classes
+from .boosting import BoostedHeads, RawColumns, VectorBoostedHeads
+from .fitted_heads import Array, FittedHead, FittedHeads, Inputs, Labelled, SeparateHeads, outputs_of_classes
+from .network import ModuleFactory
+from .preparation import Scaling, Table
 from .recipe import Recipe
 from .rows import Rows, Split
 from .task import Kind, Task
@@ -56,7 +58,7 @@ class RidgeHeads(SeparateHeads):
     def __call__(self, task: Task, features: int) -> FittedHead:
         return LinearHead(features, task.head_size, task.kind)
 
-    def fit_task(self, head: LinearHead, task: Task, train: Table, val: Table) -> None:
+    def fit_task(self, head: LinearHead, task: Task, levels: Sequence[int], train: Labelled, val: Labelled) -> None:
         from sklearn.linear_model import RidgeCV
 
         inputs, labels, weights = train
@@ -72,7 +74,7 @@ class RidgeHeads(SeparateHeads):
         head.fill(lowest=inputs.min(0), highest=inputs.max(0), weight=weight, constant=bias - weight @ mean)
 
 
-def _fit_logistic(task: Task, train: Table) -> tuple[Array, Array]:
+def _fit_logistic(task: Task, train: Labelled) -> tuple[Array, Array]:
     """Returns the weights [outputs, features] and biases of the strength with the lowest loss on left-out rows."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold
@@ -114,8 +116,10 @@ FITTED: Mapping[str, FittedHeads] = {
 }
 
 
-def fitted_network(name: str) -> dict[str, Any]:
+def fitted_network(name: str, preparation: Scaling | Table | None) -> dict[str, Any]:
     """Returns the encoder, head and recipe of a network with fitted heads.
+
+    Trees get the columns of a table. Linear models get the inputs of networks, and so do trees for arrays.
 
     Raises:
         ImportError: The library that fits them is not installed.
@@ -123,7 +127,10 @@ def fitted_network(name: str) -> dict[str, Any]:
     package = name.removesuffix("-vector")
     if package in LIBRARIES:
         require_package(f"the network {name!r}", package, package)
-    return {"encoder": Inputs(), "head": FITTED[name], "recipe": Recipe(epochs=1)}
+    encoder: ModuleFactory = Inputs()
+    if FITTED[name].takes_categories and isinstance(preparation, Table):
+        encoder = RawColumns(preparation.blocks)
+    return {"encoder": encoder, "head": FITTED[name], "recipe": Recipe(epochs=1)}
 
 
 def why_not_fitted(tasks: Iterable[Task], splits: Iterable[Rows]) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
+from .boosting import RawColumns
 from .early_stopping import halve_rows
 from .fitted_heads import FittedHead, FittedHeads, label_weights
 from .job import Job, Trained
@@ -21,6 +23,10 @@ def fit(problem: Problem, job: Job) -> Trained:
     factory, network = problem.head, build_network(problem, job.tasks, job.seed)
     tasks = [problem.task(name) for name in job.tasks]
     splits = {part: require_in_memory(rows, "fitting").only(job.tasks) for part, rows in problem.splits.items()}
+    encoded = [replace(splits[part], inputs=network.encode(splits[part].inputs.cpu())) for part in ("train", "val")]
+    levels = [0] * encoded[0].inputs.shape[1]
+    if isinstance(problem.encoder, RawColumns):
+        levels = [size - 1 if is_category else 0 for is_category, size in problem.encoder.blocks]
     assert isinstance(factory, FittedHeads)
     for task, head in zip(tasks, network.heads, strict=True):
         assert isinstance(head, FittedHead)
@@ -28,7 +34,7 @@ def fit(problem: Problem, job: Job) -> Trained:
         head.fill(labels=max(1, labels))
         if labels:
             head.fill(constant=problem.base_rates[task.name].cpu())
-    factory.fit(network.heads, tasks, splits["train"], splits["val"])
+    factory.fit(network.heads, tasks, levels, *encoded)
 
     val, test = (average_scores_on(problem, [network], splits[part]) for part in ("val", "test"))
     return Trained(

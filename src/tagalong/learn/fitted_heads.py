@@ -21,7 +21,7 @@ from .rows import Split
 from .task import Kind, Task
 
 Array = NDArray[Any]
-Table = tuple[Array, Array, Array]  # inputs, labels and weights
+Labelled = tuple[Array, Array, Array]  # inputs, labels and weights
 FEWEST_LABELS = 5  # with fewer, the answer is a constant
 ABSENT = -30.0  # the logit of a class without training labels, before the floor of probabilities
 
@@ -77,29 +77,43 @@ class FittedHead(nn.Module):
 
 
 class FittedHeads(ModuleFactory):
-    """Base class of factories whose heads are fitted instead of trained."""
+    """Base class of factories whose heads are fitted instead of trained.
+
+    Attributes:
+        takes_categories: whether inputs may be missing or codes of categories.
+    """
+
+    takes_categories = False
 
     @abstractmethod
     def __call__(self, task: Task, features: int) -> FittedHead:
         """Creates a head that is not fitted yet."""
 
     @abstractmethod
-    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], train: Split, val: Split) -> None:
-        """Fits the heads of some tasks, which answer with the best constant so far."""
+    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], levels: Sequence[int], train: Split, val: Split) -> None:
+        """Fits the heads of some tasks, which answer with the best constant so far.
+
+        Args:
+            heads: the heads.
+            tasks: their tasks.
+            levels: how many categories each input has, or 0 for numbers.
+            train: the training rows, with the inputs of heads.
+            val: the validation rows.
+        """
 
 
 class SeparateHeads(FittedHeads):
     """Base class of factories that fit each head on its own."""
 
     @abstractmethod
-    def fit_task(self, head: Any, task: Task, train: Table, val: Table) -> None:
+    def fit_task(self, head: Any, task: Task, levels: Sequence[int], train: Labelled, val: Labelled) -> None:
         """Fits a head on the labelled rows of a task. The training labels have at least two values."""
 
-    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], train: Split, val: Split) -> None:
+    def fit(self, heads: Iterable[Any], tasks: Sequence[Task], levels: Sequence[int], train: Split, val: Split) -> None:
         for head, task in zip(heads, tasks, strict=True):
             rows = labelled_rows(train, task)
             if can_be_fitted(rows[1]):
-                self.fit_task(head, task, rows, labelled_rows(val, task))
+                self.fit_task(head, task, levels, rows, labelled_rows(val, task))
 
 
 def label_weights(rows: Split, task: Task) -> Tensor:
@@ -113,7 +127,7 @@ def label_weights(rows: Split, task: Task) -> Tensor:
     return weights
 
 
-def labelled_rows(rows: Split, task: Task) -> Table:
+def labelled_rows(rows: Split, task: Task) -> Labelled:
     """Returns the rows that count for a task."""
     weights = label_weights(rows, task)
     used = weights > 0

@@ -391,7 +391,7 @@ class Problem:
             raise InvalidInput("network", one_of([None, *self.alternatives]), repr(name), hint)
         if ("network", name) not in self._variants:
             if name in FITTED:
-                fields = fitted_network(name)
+                fields = fitted_network(name, self.table)
             else:
                 assert self.chosen_network is not None
                 fields = self.chosen_network.tabm(self.recipe)

@@ -1,21 +1,23 @@
 """Trains gradient boosting with several libraries, and reads their trees into the same arrays.
 
-All libraries have the same learning rate and stop early alike; everything else is their default.
+All libraries have the same learning rate and stop early alike; everything else is their default. Inputs are numbers and
+codes of categories, both with NaN where missing. `levels` has the number of categories of each input, or 0 for numbers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .fitted_heads import Array, Table
+from .fitted_heads import Array, Labelled
 from .task import Kind
 
+ALL_CODES = 2**62 - 1  # of categories, as bits
 LEARNING_RATE, MOST_TREES, PATIENCE = 0.05, 1000, 50  # patience is in trees
 TREES_WITHOUT_VALIDATION = 100  # if no validation row has a label
 
@@ -25,7 +27,8 @@ class Tree(NamedTuple):
 
     Attributes:
         feature: the input that each node looks at.
-        threshold: values up to it go left. In single precision, like the inputs.
+        threshold: numbers up to it go left. In single precision, like the inputs.
+        categories: for a category, a number whose bit k says whether code k goes left. 0 for a number.
         missing_left: whether missing values go left.
         left: the left child of each node, or -1 for a leaf.
         right: the right child of each node.
@@ -34,12 +37,14 @@ class Tree(NamedTuple):
 
     feature: Array
     threshold: Array
+    categories: Array
     missing_left: Array
     left: Array
     right: Array
     value: Array
 
 
+Levels = Sequence[int]
 Boosted = tuple[list[Tree], Array]  # the trees, and the constant that is added to their sum [outputs]
 
 
@@ -56,12 +61,15 @@ def join_trees(trees: Sequence[Tree], outputs: int) -> dict[str, Array]:
     return {"roots": roots, **joined}
 
 
-def boost_scikit_learn(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+def boost_scikit_learn(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
     """Trains `HistGradientBoosting` and reads its trees, of which there is one for each output."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     estimator = HistGradientBoostingRegressor if kind == "regression" else HistGradientBoostingClassifier
-    settings = {"learning_rate": LEARNING_RATE, "max_iter": MOST_TREES, "random_state": 0}
+    settings: dict[str, Any] = {"learning_rate": LEARNING_RATE, "max_iter": MOST_TREES, "random_state": 0}
+    is_category = np.array(levels) > 0
+    if is_category.any():
+        settings["categorical_features"] = is_category
     if val is None:
         model = estimator(**settings | {"max_iter": TREES_WITHOUT_VALIDATION}, early_stopping=False).fit(*train)
         best = None
@@ -69,17 +77,31 @@ def boost_scikit_learn(kind: Kind, outputs: int, train: Table, val: Table | None
         model = estimator(**settings, early_stopping=True, scoring="loss", n_iter_no_change=PATIENCE, tol=0)
         model.fit(*train, X_val=val[0], y_val=val[1], sample_weight_val=val[2])
         best = int(np.argmax(model.validation_score_))
+    # The trees see the categories before the numbers, and only those that occur, which are numbered anew.
+    order = np.argsort(~is_category, kind="stable")
+    codes = [np.unique(column[~np.isnan(column)]).astype(int) for column in train[0][:, order[: is_category.sum()]].T]
     trees = []
     for predictors in model._predictors[:best]:
         for output, predictor in enumerate(predictors):
             nodes = predictor.nodes
+            missing_left, categories = nodes["missing_go_to_left"] > 0, np.zeros(len(nodes), dtype=int)
+            for node in np.flatnonzero(nodes["is_categorical"]):
+                words = predictor.raw_left_cat_bitsets[nodes["bitset_idx"][node]]
+                own = codes[nodes["feature_idx"][node]]
+                goes_left = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(own)] > 0
+                categories[node] = _as_bits(own[goes_left])
+                if missing_left[node]:  # and so do categories that do not occur in training
+                    categories[node] += ALL_CODES - _as_bits(own)
             value = np.zeros((len(nodes), outputs))
             value[:, output] = nodes["value"]
-            left = np.where(nodes["is_leaf"], -1, nodes["left"].astype(int))
-            threshold = _round_down(nodes["num_threshold"])
-            missing_left, right = nodes["missing_go_to_left"] > 0, nodes["right"].astype(int)
-            trees.append(Tree(nodes["feature_idx"], threshold, missing_left, left, right, value))
+            feature, threshold = order[nodes["feature_idx"]], _round_down(nodes["num_threshold"])
+            left, right = np.where(nodes["is_leaf"], -1, nodes["left"].astype(int)), nodes["right"].astype(int)
+            trees.append(Tree(feature, threshold, categories, missing_left, left, right, value))
     return trees, np.ravel(model._baseline_prediction)
+
+
+def _as_bits(codes: Iterable[Any]) -> int:
+    return sum(1 << int(code) for code in codes)
 
 
 def _round_down(thresholds: Array) -> Array:
@@ -89,13 +111,18 @@ def _round_down(thresholds: Array) -> Array:
     return np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
 
 
-def boost_xgboost(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+def boost_xgboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
     """Trains XGBoost and reads its trees, of which there is one for each output."""
     import xgboost
 
     objective = {"regression": "reg:squarederror", "binary": "binary:logistic", "multiclass": "multi:softprob"}[kind]
     settings = {"objective": objective} | ({"num_class": outputs} if kind == "multiclass" else {})
-    parts = [xgboost.DMatrix(rows[0], rows[1], weight=rows[2]) for rows in (train, val) if rows is not None]
+    types = ["c" if own else "q" for own in levels] or None
+    parts = [
+        xgboost.DMatrix(rows[0], rows[1], weight=rows[2], feature_types=types, enable_categorical=True)
+        for rows in (train, val)
+        if rows is not None
+    ]
     booster = _train_xgboost(settings, parts)
     base = json.loads(booster.save_raw("json"))["learner"]["learner_model_param"]["base_score"]
     constant = np.broadcast_to(json.loads(base), outputs).astype(float)
@@ -126,9 +153,13 @@ def read_xgboost(booster: Any, outputs: int) -> list[Tree]:
             value[left < 0] = vectors[right[left < 0]]
         else:  # the condition of a leaf is its value
             value[:, output] = conditions
-        threshold = np.nextafter(conditions, np.float32(-np.inf))
+        threshold, categories = np.nextafter(conditions, np.float32(-np.inf)), np.zeros(len(left), dtype=int)
+        for node, first, size in zip(
+            *(tree[f"categories_{name}"] for name in ("nodes", "segments", "sizes")), strict=True
+        ):
+            categories[node] = ALL_CODES - _as_bits(tree["categories"][first : first + size])  # which go right
         missing_left = np.array(tree["default_left"]) > 0
-        trees.append(Tree(np.array(tree["split_indices"]), threshold, missing_left, left, right, value))
+        trees.append(Tree(np.array(tree["split_indices"]), threshold, categories, missing_left, left, right, value))
     return trees
 
 
@@ -153,12 +184,13 @@ def boost_xgboost_vectors(
     return read_xgboost(_train_xgboost(settings, parts, obj=objective, custom_metric=metric), len(constants))
 
 
-def boost_lightgbm(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+def boost_lightgbm(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
     """Trains LightGBM and reads its trees, of which there is one for each output. They include the constant."""
     import lightgbm
 
     settings = {"objective": kind, "num_class": outputs, "learning_rate": LEARNING_RATE, "seed": 0, "verbosity": -1}
-    rows = lightgbm.Dataset(train[0], train[1], weight=train[2])
+    columns = np.flatnonzero(levels).tolist()
+    rows = lightgbm.Dataset(train[0], train[1], weight=train[2], categorical_feature=columns)
     if val is None:
         booster = lightgbm.train(settings, rows, TREES_WITHOUT_VALIDATION)
     else:
@@ -167,24 +199,29 @@ def boost_lightgbm(kind: Kind, outputs: int, train: Table, val: Table | None) ->
         booster = lightgbm.train(settings, rows, MOST_TREES, valid_sets=[checks], callbacks=[stopping])
     trees = []
     for tree in booster.dump_model()["tree_info"]:  # up to the best iteration
-        nodes, left = [tree["tree_structure"]], []
+        nodes, fields = [tree["tree_structure"]], []
         for node in nodes:  # to which children are added
-            is_leaf = "leaf_value" in node
-            left.append(-1 if is_leaf else len(nodes))
-            nodes += [] if is_leaf else [node["left_child"], node["right_child"]]
-        threshold = np.array([node.get("threshold", 0.0) for node in nodes])
-        # Missing values count as 0 if there were none in training.
-        learned = np.array([node.get("missing_type") == "NaN" for node in nodes])
-        default_left = np.array([node.get("default_left", True) for node in nodes])
+            if "leaf_value" in node:
+                fields.append((0, 0.0, 0, True, -1, -1, node["leaf_value"]))
+                continue
+            is_category, child = node["decision_type"] == "==", len(nodes)
+            threshold = 0.0 if is_category else node["threshold"]
+            codes = node["threshold"].split("||") if is_category else ()  # which go left
+            missing_left = threshold >= 0 and not is_category  # without any in training, they count as 0
+            if node["missing_type"] == "NaN" and not is_category:
+                missing_left = node["default_left"]
+            fields.append((node["split_feature"], threshold, _as_bits(codes), missing_left, child, child + 1, 0.0))
+            nodes += [node["left_child"], node["right_child"]]
+        feature, threshold, categories, missing_left, left, right, leaf_values = map(
+            np.array, zip(*fields, strict=True)
+        )
         value = np.zeros((len(nodes), outputs))
-        value[:, tree["tree_index"] % outputs] = [node.get("leaf_value", 0.0) for node in nodes]
-        feature = np.array([node.get("split_feature", 0) for node in nodes])
-        missing_left = np.where(learned, default_left, threshold >= 0)
-        trees.append(Tree(feature, _round_down(threshold), missing_left, np.array(left), np.array(left) + 1, value))
+        value[:, tree["tree_index"] % outputs] = leaf_values
+        trees.append(Tree(feature, _round_down(threshold), categories, missing_left, left, right, value))
     return trees, np.zeros(outputs)
 
 
-def boost_catboost(kind: Kind, outputs: int, train: Table, val: Table | None) -> Boosted:
+def boost_catboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
     """Trains CatBoost and reads its symmetric trees, in which all nodes of a level ask the same question."""
     import catboost
 
@@ -193,7 +230,15 @@ def boost_catboost(kind: Kind, outputs: int, train: Table, val: Table | None) ->
     stopping: dict[str, Any] = {"iterations": TREES_WITHOUT_VALIDATION}
     if val is not None:
         stopping = {"iterations": MOST_TREES, "od_type": "Iter", "od_wait": PATIENCE, "use_best_model": True}
-    parts = [catboost.Pool(rows[0], rows[1], weight=rows[2]) for rows in (train, val) if rows is not None]
+    # Each category becomes a column of 0 and 1, whose splits are splits of the codes.
+    source = np.repeat(np.arange(len(levels)), np.maximum(levels, 1))
+    bits = np.concatenate([ALL_CODES - (1 << np.arange(size)) if size else [0] for size in levels])
+    parts = []
+    for rows in (train, val):
+        if rows is not None:
+            pairs = zip(rows[0].T[..., None], levels, strict=True)
+            columns = [column == np.arange(size) if size else column for column, size in pairs]
+            parts.append(catboost.Pool(np.hstack(columns), rows[1], weight=rows[2]))
     model = catboost.CatBoost(settings | stopping).fit(parts[0], eval_set=parts[1:] or None, verbose=False)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
@@ -206,16 +251,17 @@ def boost_catboost(kind: Kind, outputs: int, train: Table, val: Table | None) ->
         splits = tree["splits"][::-1]  # the last one is the highest bit of a leaf's number
         depth, inner = len(splits), 2 ** len(splits) - 1
         level = np.append(np.repeat(np.arange(depth), 2 ** np.arange(depth)), np.zeros(inner + 1, int))
-        feature = np.array([split["float_feature_index"] for split in splits])[level]
+        column = np.array([split["float_feature_index"] for split in splits])[level]
         threshold = np.array([split["border"] for split in splits])[level]
         left = np.append(2 * np.arange(inner) + 1, np.full(inner + 1, -1))
         value = np.append(np.zeros((inner, outputs)), np.reshape(tree["leaf_values"], (-1, outputs)), 0)
-        trees.append(Tree(feature, threshold, np.array(missing_left)[feature], left, left + 1, scale * value))
+        goes_left = np.array(missing_left)[column]
+        trees.append(Tree(source[column], threshold, bits[column], goes_left, left, left + 1, scale * value))
     return trees, np.atleast_1d(constant)
 
 
 # How to train a model for one task. "multiclass" stands for at least three classes, numbered from 0.
-LIBRARIES: Mapping[str, Callable[[Kind, int, Table, Table | None], Boosted]] = {
+LIBRARIES: Mapping[str, Callable[[Kind, int, Levels, Labelled, Labelled | None], Boosted]] = {
     "scikit-learn": boost_scikit_learn,
     "xgboost": boost_xgboost,
     "lightgbm": boost_lightgbm,
