@@ -13,11 +13,11 @@ from tagalong.group import Group, Taught
 from tagalong.learn import (
     Diverged,
     Job,
-    Lesson,
     Problem,
     Trained,
     build_network,
     outputs_on,
+    prepare_students,
     teacher_answers,
     train,
     train_many,
@@ -34,7 +34,7 @@ class Pool(Runner):
         super().__init__(problem, device=str(device))
         self.trained: dict[Job, Trained] = {}
         self._jobs_by_key: dict[str, Job] = {}
-        self._lessons: dict[Taught, Lesson] = {}
+        self._lessons: dict[Taught, Mapping[str, Tensor]] = {}
         self._outputs: dict[tuple[Job, str], dict[str, Tensor]] = {}
         self._affinities: dict[str, tuple[Affinity, Cost]] = {}
 
@@ -49,9 +49,9 @@ class Pool(Runner):
             if job.taught is not None:
                 by_rows.setdefault((job.taught.mixtures, job.taught.unlabelled), []).append(job)
         for students in by_rows.values():
-            lessons = [self._lesson(job.taught) for job in students]
-            targets = {job: lesson.targets(job) for job, lesson in zip(students, lessons, strict=True)}
-            self._train(lessons[0].problem, students, targets)
+            answers = {job.taught.lesson: self._teacher_answers(job.taught) for job in students if job.taught}
+            extended, targets = prepare_students(self.problem, students, answers)
+            self._train(extended, students, targets)
         return [self.trained[job] for job in wanted]
 
     def _train(self, problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Any] | None = None) -> None:
@@ -63,13 +63,11 @@ class Pool(Runner):
         except Diverged as error:
             self.trained |= {network.job: network for network in error.networks}
 
-    def _lesson(self, taught: Taught) -> Lesson:
-        key = Lesson.of(taught)
-        if key not in self._lessons:
+    def _teacher_answers(self, taught: Taught) -> Mapping[str, Tensor]:
+        if taught.lesson not in self._lessons:
             teachers = {name: self.trained[self._jobs_by_key[name]] for name in taught.teachers}
-            answers = teacher_answers(self.problem, taught, teachers, self.device)
-            self._lessons[key] = Lesson(self.problem, taught, answers)
-        return self._lessons[key]
+            self._lessons[taught.lesson] = teacher_answers(self.problem, taught, teachers, self.device)
+        return self._lessons[taught.lesson]
 
     def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, Trained]:
         """Returns the results of networks, which are trained if necessary."""

@@ -21,7 +21,7 @@ NAMES = {
         select_groups
     """,
     "tagalong.learn": """
-        Job Lesson MLP Problem Recipe Split StreamedRows TabM Task mix_rows mix_targets quantile_edges teach train
+        Job MLP Problem Recipe Split StreamedRows TabM Task mix_rows mix_targets quantile_edges teach train
         train_many
     """,
     "tagalong.study": """

@@ -4,7 +4,7 @@ Only this file of the golden tests calls the training engine; a new engine needs
 
 A network is described by the arguments of a `Job`: "tasks", "seed", "rule", "width", "epochs", "lr" and "network". With
 a lesson, it is a student: "tasks", "seed", "width", "lr", "mix" and "fill". A lesson holds "teachers", which are
-networks, and the arguments of `Lesson.given_by`.
+networks, and the arguments of `Taught`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tagalong.group import Taught
 from tagalong.learn import (
     Diverged,
     Job,
-    Lesson,
     Problem,
     Split as Split,
     StreamedRows as StreamedRows,
@@ -26,6 +26,8 @@ from tagalong.learn import (
     Trained,
     build_network,
     outputs_on,
+    prepare_students,
+    teacher_answers,
     train,
     train_many,
     why_not_batched,
@@ -105,10 +107,16 @@ def _jobs(
     if lesson is None:
         return problem, [Job(**network) for network in networks], {}
     settings = {name: value for name, value in lesson.items() if name != "teachers"}
-    teachers = [train(problem, Job(**teacher)) for teacher in lesson["teachers"]]
-    taught = Lesson.given_by(teachers, problem, **settings)
-    students = [taught.student(**network) for network in networks]
-    return taught.problem, students, {student: taught.targets(student) for student in students}
+    teachers = {f"{number}": train(problem, Job(**teacher)) for number, teacher in enumerate(lesson["teachers"])}
+    jobs = []
+    for network in networks:
+        own = {name: value for name, value in network.items() if name not in ("mix", "fill")}
+        how = {name: value for name, value in network.items() if name in ("mix", "fill")}
+        jobs.append(Job(**own, taught=Taught(tuple(teachers), **settings, **how)))
+    lesson_key = jobs[0].taught.lesson
+    answers = teacher_answers(problem, lesson_key, teachers)
+    extended, targets = prepare_students(problem, jobs, {lesson_key: answers})
+    return extended, jobs, targets
 
 
 def _describe(problem: Problem, trained: Trained) -> Result:

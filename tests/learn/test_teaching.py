@@ -1,9 +1,10 @@
 """Networks that learn from the answers of others, compared with slow loops in float64."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 from tagalong.learn import (
     Job,
-    Lesson,
     Network,
     Problem,
     Recipe,
@@ -26,7 +26,9 @@ from tagalong.learn import (
     build_network,
     mean_loss,
     mix_targets,
+    prepare_students,
     teach,
+    teacher_answers,
     train,
     train_many,
 )
@@ -46,9 +48,23 @@ def teachers() -> tuple[Trained, ...]:
     return tuple(train(problem(), job) for job in jobs)
 
 
-@cache
-def lesson(mixtures: float = 0.0) -> Lesson:
-    return Lesson.given_by(teachers(), problem(), mixtures=mixtures)
+class Lesson(NamedTuple):
+    """What a student learns from."""
+
+    answers: dict[str, Tensor]
+    problem: Problem  # with additional rows
+    job: Job
+    targets: dict[str, Tensor]
+
+
+def lesson_by(networks: Sequence[Network | Trained], made: Problem, **settings: Any) -> Lesson:
+    """Prepares a student of all tasks."""
+    keys = tuple(f"network {number}" for number in range(len(networks)))
+    taught = Taught(keys, **settings)
+    answers = teacher_answers(made, taught, dict(zip(keys, networks, strict=True)))
+    job = Job(made.names, taught=taught)
+    extended, targets = prepare_students(made, [job], {taught.lesson: answers})
+    return Lesson(answers, extended, job, targets[job])
 
 
 # The loss ------------------------------------------------------------------------------------------------------------
@@ -115,7 +131,7 @@ def test_the_best_answer_of_a_student_with_class_weights_is_its_teachers(kind: s
     split = Split(inputs, {"x": labels})
     made = Problem("p", (task,), split, split, split, lambda: nn.Linear(2, 4))
     network = build_network(made, ["x"], 0)
-    targets = Lesson.given_by([network], made).targets(Lesson.given_by([network], made).student(["x"]))
+    targets = lesson_by([network], made).targets
     outputs = network(inputs)["x"].detach().requires_grad_()
     mean_loss(task, outputs, targets["x"]).backward()
     assert outputs.grad.abs().max() < 1e-12
@@ -125,7 +141,7 @@ def test_the_best_answer_of_a_student_with_class_weights_is_its_teachers(kind: s
 
 
 def test_each_task_is_taught_by_the_average_of_the_networks_that_train_it() -> None:
-    found, networks = lesson().answers, [rebuilt(one).eval() for one in teachers()]
+    found, networks = lesson_by(teachers(), problem()).answers, [rebuilt(one).eval() for one in teachers()]
     assert set(found) == {"size", "ill", "sort"}  # `price` has a loss of its own
     for row in (0, 17, 69):
         inputs = problem().train.batch(torch.tensor([row]))[0]
@@ -147,11 +163,11 @@ def test_teachers_answer_in_evaluation_mode_and_stay_as_they_were() -> None:
     network = rebuilt(teachers()[0]).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     random_state = torch.get_rng_state()
-    answers = Lesson.given_by([network], problem()).answers
+    answers = lesson_by([network], problem()).answers
     assert torch.equal(random_state, torch.get_rng_state())
     assert network.training
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
-    again = Lesson.given_by([teachers()[0]], problem()).answers
+    again = lesson_by([teachers()[0]], problem()).answers
     assert all(torch.equal(answers[name], again[name]) for name in answers)
 
 
@@ -172,22 +188,23 @@ def test_a_student_of_nothing_but_labels_is_the_plain_network() -> None:
 @pytest.mark.cuda
 def test_students_on_a_gpu_are_the_same_alone_and_together() -> None:
     made = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:3])  # steps are captured as CUDA graphs
-    given = Lesson.given_by([train(made, Job(made.names, 9), device="cuda")], made, mixtures=1, device="cuda")
-    jobs = [given.student(made.names, seed, mix=mix) for seed in (0, 1) for mix in (0.5, 1)]
-    targets = {job: given.targets(job) for job in jobs}
-    for trained in train_many(given.problem, jobs, device="cuda", targets=targets):
-        assert_same(trained, train(given.problem, trained.job, device="cuda", targets=targets[trained.job]))
+    keyed = {"teacher": train(made, Job(made.names, 9), device="cuda")}
+    ways = [Taught(("teacher",), mix=mix, mixtures=1) for mix in (0.5, 1)]
+    answers = {ways[0].lesson: teacher_answers(made, ways[0], keyed, "cuda")}
+    jobs = [Job(made.names, seed, taught=taught) for seed in (0, 1) for taught in ways]
+    extended, targets = prepare_students(made, jobs, answers)
+    for trained in train_many(extended, jobs, device="cuda", targets=targets):
+        assert_same(trained, train(extended, trained.job, device="cuda", targets=targets[trained.job]))
 
 
 def test_a_loss_that_declares_soft_targets_is_computed_with_mixed_ones() -> None:
     price = replace(MIXED[3], average="outputs", soft_targets=True)
     made = replace(problem(), tasks=(*MIXED[:3], price))
-    given = Lesson.given_by(teachers(), made)
-    targets = given.targets(given.student(made.names, mix=MIX))
+    given = lesson_by(teachers(), made, mix=MIX)
     labels = problem().train.batch(torch.arange(len(problem().train)))[1]["price"]
     mixed = (1 - MIX) * labels + MIX * given.answers["price"]
     expected = torch.where(labels.isfinite(), mixed, given.answers["price"])
-    torch.testing.assert_close(targets["price"], expected)
+    torch.testing.assert_close(given.targets["price"], expected)
     with pytest.raises(InvalidInput, match="`average`"):
         replace(price, average=None)
 
@@ -200,8 +217,8 @@ def test_labels_of_dense_targets_are_mixed_one_by_one() -> None:
     target[4, 1] = target[9] = torch.nan
     split = Split(inputs, {"depth": target})
     made = Problem("p", (task,), split, split, split, lambda: nn.Linear(2, 4), recipe=Recipe(epochs=1))
-    given = Lesson.given_by([build_network(made, ["depth"], 0)], made)
-    answers, mixed = given.answers["depth"], given.targets(given.student(["depth"], mix=MIX))["depth"]
+    given = lesson_by([build_network(made, ["depth"], 0)], made, mix=MIX)
+    answers, mixed = given.answers["depth"], given.targets["depth"]
     torch.testing.assert_close(mixed[5], (1 - MIX) * target[5] + MIX * answers[5])
     assert torch.equal(mixed[4, 1], answers[4, 1])
     assert torch.equal(mixed[9], answers[9])
@@ -211,7 +228,7 @@ def test_labels_of_dense_targets_are_mixed_one_by_one() -> None:
 
 
 def test_mixtures_lie_between_two_training_rows_and_only_teachers_answer_them() -> None:
-    given = lesson(2.0)
+    given = lesson_by(teachers(), problem(), mixtures=2, mix=0, fill=False)
     rows = given.problem.train
     inputs, labels = rows.batch(torch.arange(len(rows)))
     assert len(rows) == 3 * len(problem().train)
@@ -221,7 +238,7 @@ def test_mixtures_lie_between_two_training_rows_and_only_teachers_answer_them() 
     pairs = torch.cdist(inputs[:70], inputs[:70])
     detours = distances[:, :, None] + distances[:, None, :] - pairs
     assert detours.flatten(1).min(1).values.max() < 1e-6
-    targets = given.targets(given.student(problem().names, mix=0, fill=False))
+    targets = given.targets
     assert set(targets) == {"size", "ill", "sort"}
     assert torch.equal(targets["size"][70:], given.answers["size"][70:])
     known = labels["size"][:70].isfinite()
@@ -236,7 +253,7 @@ def test_unlabelled_rows_are_prepared_like_training_rows() -> None:
     assert torch.equal(made.unlabelled, made.table.inputs(more))
     assert made.fingerprint == replace(made, unlabelled=None).fingerprint  # plain networks do not depend on them
     assert made.unlabelled_fingerprint != replace(made, unlabelled=made.unlabelled[:6]).unlabelled_fingerprint
-    given = Lesson.given_by([train(made, Job(("sum",)))], made, unlabelled=True)
+    given = lesson_by([train(made, Job(("sum",)))], made, unlabelled=True)
     assert torch.equal(given.problem.train.batch(torch.arange(42, 49))[0], made.unlabelled)
 
 
@@ -261,8 +278,7 @@ def test_a_table_of_unlabelled_rows_may_lack_targets_but_no_features() -> None:
         (lambda: Taught(("a",), mix=2), "`mix`"),
         (lambda: teach(problem(), []), "`networks`"),
         (lambda: teach(problem(), teachers(), ["price"]), "`tasks`"),
-        (lambda: train(problem(), lesson().student(["size"])), "`targets`"),
-        (lambda: lesson(2.0).targets(lesson().student(["size"])), "lesson"),
+        (lambda: train(problem(), Job(("size",), taught=Taught(("teacher",)))), "`targets`"),
         (lambda: replace(problem(), unlabelled=torch.zeros(3, 5, dtype=torch.float64)), "`unlabelled`"),
     ],
 )

@@ -10,7 +10,7 @@ from study_small import Students, small_problem
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping, Taught
-from tagalong.learn import Job, Lesson, Problem, Recipe, Task, Trained, teacher_answers, train
+from tagalong.learn import Job, Problem, Recipe, Task, Trained, prepare_students, teacher_answers, train
 from tagalong.study import Elsewhere, Runner, Score, Study, open_runner
 from tagalong.study.decisions import _taught_by
 from tagalong.study.keys import Keys
@@ -87,8 +87,8 @@ def test_students_are_trained_after_their_teachers_and_equal_those_of_a_lesson(p
     for job in (taught[0], taught[4]):
         assert job.taught is not None
         answers = teacher_answers(problem, job.taught, dict(zip(keys, trained, strict=True)))
-        lesson = Lesson(problem, job.taught, answers)
-        alone = train(lesson.problem, job, targets=lesson.targets(job))
+        extended, targets = prepare_students(problem, [job], {job.taught.lesson: answers})
+        alone = train(extended, job, targets=targets[job])
         assert alone.state is not None
         for name, tensor in alone.state.items():
             torch.testing.assert_close(weights[job][name], tensor, rtol=1e-4, atol=1e-5)

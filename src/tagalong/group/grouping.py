@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -75,6 +75,11 @@ class Taught:
         relative = tuple(total / smallest for total in totals.values())
         self.__dict__.update(teachers=tuple(totals), weights=() if set(relative) == {1.0} else relative)
         self.__dict__.update(mix=float(self.mix), mixtures=float(self.mixtures))
+
+    @property
+    def lesson(self) -> Taught:
+        """What this has in common with other students of the same teachers on the same rows."""
+        return replace(self, mix=1.0, fill=True)
 
     def __str__(self) -> str:
         parts = [f"taught by {pluralize(len(self.teachers), 'network')}"]

@@ -83,10 +83,10 @@ from .stackable import why_not_batched as why_not_batched
 from .tabm import TabM as TabM, TabMHeads as TabMHeads
 from .task import Task as Task
 from .teaching import (
-    Lesson as Lesson,
     can_be_taught as can_be_taught,
     mix_rows as mix_rows,
     mix_targets as mix_targets,
+    prepare_students as prepare_students,
     teach as teach,
     teacher_answers as teacher_answers,
 )

@@ -34,7 +34,7 @@ class Job:
         epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
         lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
         taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
-            `Lesson`).
+            `prepare_students`).
         network: the name of another network than the problem's own (see `Problem.alternatives`), or None.
         weighting: the name of other row weights than the problem's own (see `Problem.weightings`), or None.
     """
@@ -136,6 +136,6 @@ def check_job(problem: Problem, job: Job, device: torch.device, targets: Targets
     if problem.recipe.amp == "fp16" and device.type == "cpu":
         raise InvalidInput("`recipe.amp`", "must be 'bf16' or None on a CPU", "'fp16'")
     if job.taught is not None and targets is None:
-        hint = "use `teach`, or the problem, jobs and targets of a `Lesson`"
+        hint = "use `teach`, or the problem and targets of `prepare_students`"
         raise InvalidInput("targets", "are required to train a network that is taught", "None", hint)
     check_targets(problem, job.tasks, targets or {})

@@ -59,7 +59,7 @@ def teach(
 ) -> Trained:
     """Trains one network on the average answer of others, to keep part of the gain of averaging them.
 
-    To train several students of the same teachers, use a `Lesson`, which computes the answers only once.
+    To train several students of the same teachers, see `prepare_students`.
 
     Args:
         problem: the problem on which the networks were trained. Its rows must be in memory.
@@ -94,115 +94,63 @@ def teach(
         >>> (teachers[0].steps, student.steps), student.val.keys() == {"sum"}
         ((2, 4), True)
     """
-    lesson = Lesson.given_by(
-        networks, problem, weights=weights, mixtures=mixtures, unlabelled=unlabelled, device=device
-    )
-    job = lesson.student(problem.names if tasks is None else tasks, seed, mix=mix, fill=fill, width=width)
-    targets = lesson.targets(job)
-    return train(lesson.problem, job, device=device, targets=targets, checkpoint=checkpoint, progress=progress)
+    if isinstance(networks, (Network, Trained)) or not networks:
+        raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
+    names = [problem.task(name).name for name in tasks or problem.names]
+
+    # Teachers are named by their weights.
+    teachers = [_as_network(problem, network) for network in networks]
+    keys = [f"{network.tasks} {tensors_digest(network.state_dict())}" for network in teachers]
+    has_unlabelled = unlabelled and problem.unlabelled is not None
+    taught = Taught(tuple(keys), tuple(weights), mix, fill, mixtures, has_unlabelled)
+
+    answers = teacher_answers(problem, taught, dict(zip(keys, teachers, strict=True)), device)
+    if not set(names) & set(answers):
+        raise InvalidInput("tasks", f"must include a task that is taught ({', '.join(answers)})", repr(tasks))
+    job = Job(tuple(sorted(names, key=problem.names.index)), seed, width=width, taught=taught)
+    extended, targets = prepare_students(problem, [job], {taught.lesson: answers})
+    return train(extended, job, device=device, targets=targets[job], checkpoint=checkpoint, progress=progress)
 
 
-class Lesson:
-    """The answers of teachers on all rows that their students learn from.
+def prepare_students(
+    problem: Problem, jobs: Sequence[Job], answers: Mapping[Taught, Mapping[str, Tensor]]
+) -> tuple[Problem, dict[Job, dict[str, Tensor]]]:
+    """Returns the problem to train students on, with additional rows, and the targets of each student.
+
+    Students with equal targets share them.
 
     Args:
         problem: the problem.
-        taught: how any student of the lesson is taught.
-        answers: the teachers' answers to these rows, see `teacher_answers`.
-
-    Attributes:
-        problem: the problem to train the students on. Its training rows include unlabelled rows and mixtures.
-        answers: see above.
-        labelled: the number of training rows that are not additional ones. They come first.
-        taught: the teachers and the additional rows.
+        jobs: the students. All of them learn from the same additional rows. Other networks are ignored.
+        answers: the answers of the teachers (see `teacher_answers`) of each `Taught.lesson`.
 
     Example:
-        >>> from tagalong.learn import Recipe, train, train_many
+        >>> from tagalong.learn import Recipe, train_many
         >>> inputs = torch.rand(100, 3)
         >>> problem = Problem.from_arrays(inputs, inputs.sum(1), ["sum"], recipe=Recipe(epochs=2))
-        >>> lesson = Lesson.given_by([train(problem, Job(("sum",), 9))], problem)
-        >>> students = [lesson.student(["sum"], seed, mix=0.5) for seed in (0, 1)]
-        >>> targets = {job: lesson.targets(job) for job in students}
-        >>> [trained.job.seed for trained in train_many(lesson.problem, students, targets=targets)]
+        >>> teachers = {"teacher": train(problem, Job(("sum",), 9))}
+        >>> taught = Taught(("teacher",), mix=0.5)
+        >>> students = [Job(("sum",), seed, taught=taught) for seed in (0, 1)]
+        >>> answers = {taught.lesson: teacher_answers(problem, taught, teachers)}
+        >>> extended, targets = prepare_students(problem, students, answers)
+        >>> [trained.job.seed for trained in train_many(extended, students, targets=targets)]
         [0, 1]
     """
-
-    def __init__(self, problem: Problem, taught: Taught, answers: Mapping[str, Tensor]) -> None:
-        self.problem, self.taught = with_additional_rows(problem, taught), Lesson.of(taught)
-        self.answers, self.labelled = answers, len(problem.train)
-        self._mixed: dict[tuple[str, float, bool], Tensor] = {}  # equal students share their targets
-
-    @staticmethod
-    def given_by(
-        networks: Sequence[Network | Trained],
-        problem: Problem,
-        *,
-        weights: Sequence[float] = (),
-        mixtures: float = 0.0,
-        unlabelled: bool = False,
-        device: torch.device | str = "cpu",
-    ) -> Lesson:
-        """Computes the answers of teachers, in evaluation mode. `Taught.teachers` names each by a hash of its weights.
-
-        Args:
-            networks: the teachers. Those of type `Trained` must have been trained on this problem.
-            problem: the problem.
-            weights: see `teach`.
-            mixtures: see `teach`.
-            unlabelled: see `teach`.
-            device: the device to compute on.
-
-        Raises:
-            InvalidInput: see `teach`.
-        """
-        if isinstance(networks, (Network, Trained)) or not networks:
-            raise InvalidInput("networks", "must be a list of networks", repr(networks), "write [network]")
-        teachers = [_as_network(problem, network) for network in networks]
-        names = [f"{network.tasks} {tensors_digest(network.state_dict())}" for network in teachers]
-        has_unlabelled = unlabelled and problem.unlabelled is not None
-        taught = Taught(tuple(names), tuple(weights), mixtures=mixtures, unlabelled=has_unlabelled)
-        answers = teacher_answers(problem, taught, dict(zip(names, teachers, strict=True)), device)
-        return Lesson(problem, taught, answers)
-
-    @staticmethod
-    def of(taught: Taught) -> Taught:
-        """Returns `Lesson.taught` for any student of the lesson, without how the student uses the answers."""
-        return replace(taught, mix=1.0, fill=True)
-
-    def student(
-        self,
-        tasks: Sequence[str],
-        seed: int = 0,
-        *,
-        mix: float = 1.0,
-        fill: bool = True,
-        width: float = 1.0,
-        epochs: int | None = None,
-        lr: float | None = None,
-    ) -> Job:
-        """Returns the job that trains a student. See `teach` and `Job` for the arguments."""
-        if not any(name in self.answers for name in tasks):
-            expected = f"must include a task that is taught ({', '.join(map(repr, self.answers))})"
-            raise InvalidInput("tasks", expected, repr(tuple(tasks)))
-        taught = replace(self.taught, mix=mix, fill=fill)
-        ordered = sorted(tasks, key=lambda name: self.problem.names.index(name) if name in self.problem.names else -1)
-        return Job(tuple(ordered), seed, width=width, epochs=epochs, lr=lr, taught=taught)
-
-    def targets(self, job: Job) -> dict[str, Tensor]:
-        """Returns the targets of a student for `train` and `train_many`, which share those of equal students."""
-        taught = job.taught
-        if taught is None or Lesson.of(taught) != self.taught:
-            raise InvalidInput("`job.taught`", f"must be of this lesson ({self.taught!r})", repr(taught))
-        rows = require_in_memory(self.problem.train, OPERATION)
-        targets = {}
+    students = {job: job.taught for job in jobs if job.taught is not None}
+    if not students:
+        return problem, {}
+    extended = with_additional_rows(problem, next(iter(students.values())))
+    rows = require_in_memory(extended.train, OPERATION)
+    mixed: dict[tuple[Taught, str], Tensor] = {}
+    targets: dict[Job, dict[str, Tensor]] = {}
+    for job, taught in students.items():
+        taught_tasks = answers[taught.lesson]
         for name in job.tasks:
-            if name in self.answers:
-                key = name, taught.mix, taught.fill
-                if key not in self._mixed:
-                    answers, labels = self.answers[name], rows.targets[name].cpu()
-                    self._mixed[key] = mix_targets(labels, answers, taught.mix, taught.fill, self.labelled)
-                targets[name] = self._mixed[key]
-        return targets
+            if name in taught_tasks and (taught, name) not in mixed:
+                labels, answer = rows.targets[name].cpu(), taught_tasks[name]
+                mixed[taught, name] = mix_targets(labels, answer, taught.mix, taught.fill, len(problem.train))
+        targets[job] = {name: mixed[taught, name] for name in job.tasks if name in taught_tasks}
+    return extended, targets
 
 
 def mix_targets(labels: Tensor, answers: Tensor, mix: float, fill: bool = True, labelled: int | None = None) -> Tensor:
@@ -240,9 +188,7 @@ def with_additional_rows(problem: Problem, taught: Taught) -> Problem:
     """
     rows = require_in_memory(problem.train, OPERATION)
     added: list[Tensor] = []
-    if taught.unlabelled:
-        if problem.unlabelled is None:
-            raise InvalidInput("unlabelled", "must be False for a problem without unlabelled rows", "True")
+    if taught.unlabelled and problem.unlabelled is not None:
         added.append(problem.unlabelled)
     if taught.mixtures:
         if not rows.inputs.is_floating_point():

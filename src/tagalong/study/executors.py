@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, is_positive_integer
-from tagalong.learn import Diverged, Job, Lesson, Problem, Taught, Trained, train, train_many
+from tagalong.learn import Diverged, Job, Problem, Taught, Trained, prepare_students, train, train_many
 from tagalong.progress import NoProgress, ProgressReporter
 from tagalong.registry import unknown_name
 
@@ -62,13 +62,7 @@ class Chunk:
             report: receives progress, if the networks are trained in the study's own process.
         """
         report = report or ProgressReporter(NoProgress())
-        targets: dict[Job, dict[str, Tensor]] = {}
-        taught_on = problem
-        for taught, answers in self.answers.items():
-            lesson = Lesson(problem, taught, answers)
-            students = [job for job in self.jobs if job.taught is not None and Lesson.of(job.taught) == taught]
-            targets |= {job: lesson.targets(job) for job in students}
-            taught_on = lesson.problem
+        taught_on, targets = prepare_students(problem, self.jobs, self.answers)
         where: dict[str, Any] = {"device": device, "checkpoint": self.checkpoint}
         networks: list[Trained] = []
         try:

@@ -36,7 +36,6 @@ from tagalong.learn import (
     FITTED,
     Diverged,
     Job,
-    Lesson,
     Network,
     Problem,
     Rows,
@@ -686,7 +685,7 @@ class Runner:
         return reason is None
 
     def _make_chunk(self, jobs: Sequence[Job]) -> Chunk:
-        lessons = dict.fromkeys(Lesson.of(job.taught) for job in jobs if job.taught is not None)
+        lessons = dict.fromkeys(job.taught.lesson for job in jobs if job.taught is not None)
         answers = {taught: self._answers(taught) for taught in lessons}
         return Chunk(tuple(jobs), checkpoint=self._checkpoint_path(self.keys.of(jobs[0])), answers=answers)
 
