@@ -11,7 +11,7 @@ from tagalong.learn import Problem, Task
 from tagalong.problems import load_problem
 from truth_problems import nhanes, tox21
 
-DEVELOPMENT_ROWS, NOT_INPUTS = 7000, ["title", "smiles", "split"]
+DEVELOPMENT_ROWS, TIMED_ROWS, NOT_INPUTS = 7000, 3600, ["title", "smiles", "split"]
 HOLES = (1, 0, 0, 0, 1, 0, 1, 0, 2, 1)  # in each digit, as written by hand
 Array = NDArray[np.float64]
 
@@ -23,10 +23,8 @@ def regressions(*names: str) -> list[Task]:
 
 def diabetes(data: Path | None, seed: int) -> Problem:
     """442 patients: the progression of their disease, body mass index and blood pressure."""
-    from sklearn.datasets import load_diabetes
-
-    frame = load_diabetes(as_frame=True, scaled=False).frame
-    return Problem.from_table(frame, regressions("target", "bmi", "bp"), seed=seed)
+    frame, targets = read_frame("diabetes", data)
+    return Problem.from_table(frame, regressions(*targets), seed=seed)
 
 
 def digits(data: Path | None, seed: int) -> Problem:
@@ -45,6 +43,19 @@ def digits(data: Path | None, seed: int) -> Problem:
 def qm9(rows: int) -> Callable[[Path | None, int], Problem]:
     """Returns a loader for small molecules."""
     return lambda data, seed: load_problem("qm9", rows=rows, seed=seed, data=data and data / "qm9")
+
+
+def read_frame(name: str, data: Path | None, rows: int = TIMED_ROWS) -> tuple[pd.DataFrame, list[str]]:
+    """Returns some rows of diabetes or of a table whose targets start with `y_`, and the targets."""
+    if name == "diabetes":
+        from sklearn.datasets import load_diabetes
+
+        return load_diabetes(as_frame=True, scaled=False).frame, ["target", "bmi", "bp"]
+    if data is None or not (data / "tables" / name).is_dir():
+        raise FileNotFoundError(f"{name} needs --data with tables/{name}")
+    frame = pd.read_csv(data / "tables" / name / f"{name}.csv.gz", low_memory=False)
+    frame = frame.sample(min(rows, len(frame)), random_state=0).drop(columns=NOT_INPUTS, errors="ignore")
+    return frame, [column for column in frame if column.startswith("y_")]
 
 
 def development(name: str) -> Callable[[Path | None, int], Problem]:

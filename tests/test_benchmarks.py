@@ -198,13 +198,27 @@ def test_benchmarks_run(run: Callable[..., Any], script: str, arguments: str, co
 
 @pytest.mark.slow
 def test_models_of_tables_are_trained_once_and_averaged(run: Callable[..., Any], tmp_path: Path) -> None:
-    models = ["ridge", "mlp:patience=1", "ridge+mlp:patience=1"]
+    models = ["ridge", "mlp:patience=1", "ridge+mlp:patience=1", "boosting", "tabm:patience=1"]
     arguments = [str(tmp_path), "--device", "cpu", "--tables", "diabetes", "--splits", "0", "--models", *models]
-    rows, printed = run("tables", *arguments)
+    results, printed = run("tables", *arguments)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")}
-    assert ([row["skill, points"] for row in rows], len(written)) == (models, 3)
-    assert run("tables", *arguments) == (rows, printed)
+    judged = results["diabetes"]["0"]
+    assert (judged.keys(), len(written)) == ({*models, "rows", "ridge+boosting"}, 5)
+    assert judged["ridge+mlp:patience=1"]["seconds"] == judged["ridge"]["seconds"] + judged["mlp:patience=1"]["seconds"]
+    assert run("tables", *arguments) == (results, printed)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")} == written
+
+
+def test_families_of_tables_are_chosen_and_regretted(load: Callable[[str], ModuleType]) -> None:
+    tables = load("tables")
+    tests = {"ridge": 20.0, "boosting": 30.0, "tabm": 31.0, "boosting+tabm": 32.0, "mlp": 26.0, "student:of=tabm": 29.0}
+    split = {name: {"val": skill, "test": skill, "seconds": 1.0} for name, skill in tests.items()}
+    split |= {"single": "boosting", "average": "boosting+tabm", "rows": 3000}
+    results = {"star": {"0": split, "1": split | {"single": "tabm"}}}
+    line, mean = tables.regrets(results)
+    assert (line["best"], line["regret"], line["average over single"]) == ("tabm", "+0.50", "+1.50")
+    assert mean["regret"] == "+0.50"
+    assert tables.students(results) == [{"share of the gain": "student:of=tabm", "star": "50%"}]
 
 
 @pytest.mark.slow
