@@ -68,7 +68,6 @@ from .store import Losses, Store
 
 logger = logging.getLogger(__name__)
 Keep = Literal["all", "recommended"]
-MOST_NAMED = 5  # networks that a message lists
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
 MAX_SEPARATE_SEEDS = 3  # the most seeds whose single networks are trained separately
@@ -363,7 +362,9 @@ class Runner:
         measured = {job for chunk in metered for job in chunk.jobs}
         missing = [job for job in self.missing(wanted) if job not in measured]
         plain = self._plain_chunks(wanted, missing, others=len(seeds))
-        what = _measuring(settings) if metered else "networks needed first"
+        what = "networks needed first"
+        if metered:
+            what = f"measuring affinities ({settings.get('estimator', 'lookahead')})"
         self._train([*metered, *plain], what, len(wanted) + len(seeds))
 
     def requested(self, jobs: Iterable[Job]) -> bool:
@@ -423,7 +424,7 @@ class Runner:
             Diverged: If training diverges for every seed.
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
-        self._train(self._metered_chunks(jobs.values(), settings), _measuring(settings), len(jobs))
+        self.prepare((), seeds, settings)
         measured = {}
         for seed, job in jobs.items():
             if (entry := self.store.affinity(self.keys.of_affinity(job, settings))) is not None:
@@ -541,14 +542,11 @@ class Runner:
             return average_scores_on(self.problem, rebuilt, rows.only(tasks).to(self.device))
         outputs = self.outputs([results[key].job for _, key in members], part)
         answers = [{task: outputs[results[key].job][task] for task in group.serves & tasks} for group, key in members]
-        return self._score_averages(answers, part)
-
-    def _score_averages(self, answers: Sequence[Mapping[str, Tensor]], part: str) -> dict[str, Score]:
         averages = {task.name: task.averaging for task in self.problem.tasks}
         targets, scores, weights = self.targets(part), {}, self.problem.splits[part].weights
-        for name, outputs in average_answers(answers, averages).items():
+        for name, average in average_answers(answers, averages).items():
             scale = self.problem.scales.get(name)
-            score = score_outputs(self.problem.task(name), outputs, targets[name], scale, weights)
+            score = score_outputs(self.problem.task(name), average, targets[name], scale, weights)
             assert score.rows is not None
             scores[name] = replace(score, rows=score.rows.astype(np.float32))
         return scores
@@ -610,7 +608,7 @@ class Runner:
             if chunk.meter is not None:
                 (trained,) = networks
                 networks = [self._store_affinity(trained, chunk.meter)]
-            self._store(networks)
+            self.store.add({self.keys.of(one.job): (self.keys.definition(one.job), one) for one in networks})
 
     def _store_affinity(self, trained: Trained, settings: Mapping[str, Any]) -> Trained:
         """Stores the affinity that was measured, and returns the network with its training time without a meter."""
@@ -623,9 +621,6 @@ class Runner:
         spent = Cost(0, 0, overhead) if self.missing([trained.job]) else Cost(1, trained.steps, trained.seconds)
         self.store.add_affinity(self.keys.of_affinity(trained.job, settings), trained.affinity, cost, spent)
         return replace(trained, seconds=trained.seconds - overhead)
-
-    def _store(self, networks: Iterable[Trained]) -> None:
-        self.store.add({self.keys.of(one.job): (self.keys.definition(one.job), one) for one in networks})
 
     def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterator[tuple[Chunk, list[Trained]]]:
         if not chunks:
@@ -754,9 +749,4 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
 
 def describe_jobs(jobs: Sequence[Job]) -> str:
     """Formats the tasks and seeds of these networks for messages."""
-    some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
-    return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"
-
-
-def _measuring(settings: Mapping[str, Any]) -> str:
-    return f"measuring affinities ({settings.get('estimator', 'lookahead')})"
+    return first_few([f"{'+'.join(job.tasks)} with seed {job.seed}" for job in jobs])
