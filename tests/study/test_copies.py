@@ -103,13 +103,6 @@ def reported_losses(results: Results, budget: int, seed: int) -> dict[str, float
     return {task: score.loss for task, score in record.test.items()}
 
 
-def test_copies_train_with_seeds_of_their_own() -> None:
-    seeds = [member_seed(seed, copy) for seed in range(200) for copy in range(50)]
-    assert len(set(seeds)) == len(seeds)
-    assert [member_seed(seed, 0) for seed in (0, 1, 17)] == [0, 1, 17]
-    assert set(range(10_000)).isdisjoint(member_seed(seed, copy) for seed in range(200) for copy in range(1, 50))
-
-
 def test_records_share_no_network(results: Results) -> None:
     for budget in BUDGETS:
         records = results.records_of(("ensemble", budget))
@@ -313,18 +306,6 @@ def test_a_copy_is_picked_on_one_half_of_the_rows_and_judged_on_the_other(tmp_pa
             np.testing.assert_allclose(choice.val_rows[task][half], losses[task][best, half], rtol=1e-6)
 
 
-def test_a_larger_network_competes_with_one(tmp_path: Path) -> None:
-    results = Study(make_problem(), tmp_path, device="cpu").run(["mtl", "mtl-big2", "ensemble"], [2], seeds=2)
-    ways = {way.label: way for way in results.verdict().ways}
-    assert {label: way.models for label, way in ways.items()} == {
-        ("mtl", None): 1,
-        ("mtl-big2", None): 1,
-        ("ensemble", 2): 2,
-    }
-    assert ways["ensemble", 2].relative_cost == 2
-    assert ways["mtl-big2", None].relative_cost > 1
-
-
 def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:
     problem = make_problem()
     with open_runner(problem, tmp_path, device="cpu") as runner:
@@ -403,13 +384,6 @@ def test_a_continued_best_of_trains_nothing_again_not_even_for_another_budget(be
     for budget in (1, 2, 3, 6):
         label = ("best-of", budget)
         assert [one.networks for one in after.records_of(label)] == [one.networks for one in before.records_of(label)]
-
-
-def test_auto_and_best_of_spend_the_same_number_of_trainings(tmp_path: Path) -> None:
-    results = Study(make_problem(), tmp_path, device="cpu").run(["auto", "best-of"], [2], seeds=3, effort=7)
-    about = results.settings["decisions"]
-    assert about["auto"]["effort"] == about["best-of"]["trainings"] == 7
-    assert [record.deciding.networks for record in results.records_of(("best-of", 2))] == [3, 2, 2]
 
 
 def mean_error(errors: Any) -> Any:

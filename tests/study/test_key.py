@@ -15,12 +15,8 @@ from torch import nn
 
 from tagalong._version import NUMERICS
 from tagalong.learn import MLP, Job, Task
-from tagalong.learn.piecewise_linear import PiecewiseLinear
-from tagalong.learn.tabm import AdaptedLinear, MemberHead, MembersLast
 from tagalong.measure import Cosine, Every, RoundRobin
-from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
-from tagalong_paper.taskonomy.taskonomy_network import Block, Colours, Separable
 
 JOB = Job(("a", "b"), 0)
 
@@ -341,41 +337,6 @@ def test_frozen_shared_and_eval_mode_layers_have_other_keys():
 
     changes = (lambda encoder: None, share, tie, freeze, lambda encoder: encoder[0].eval())
     assert len({architecture(changed_encoder(change)) for change in changes}) == len(changes)
-
-
-def with_this_layer(layer):
-    """Returns the key of a network whose loss is this layer, with uninformative weights."""
-    for parameter in layer.parameters():
-        nn.init.constant_(parameter, 0.5)
-    return key(with_loss(layer))
-
-
-def test_every_layer_of_the_library_shows_its_settings():
-    layers = [
-        Residual(nn.Linear(4, 4)),
-        Residual(nn.Linear(4, 4), nn.ReLU()),
-        Separable(2, 4),
-        Separable(2, 5),
-        Separable(4, 5),
-        Block(4, 4, 1),
-        Block(4, 4, 2),
-        Block(4, 4, 1, halve=True),
-        Block(4, 4, 1, rectified=False),
-        Block(4, 5, 1),
-        Centred(),
-        Colours(),
-        AdaptedLinear(4, 4, 2, random_signs=True),
-        AdaptedLinear(4, 5, 2, random_signs=True),
-        AdaptedLinear(4, 5, 3, random_signs=True),
-        MembersLast(),
-        MemberHead(4, 1, 2, "binary"),
-        MemberHead(4, 1, 2, "regression"),
-        MemberHead(4, 1, 3, "regression"),
-        PiecewiseLinear([[0, 1], [0, 2]]),
-        PiecewiseLinear([[0, 1], [0, 3]]),
-        PiecewiseLinear([[0, 1, 3], []]),
-    ]
-    assert len(set(map(with_this_layer, layers))) == len(layers)
 
 
 def test_keys_depend_on_neither_the_release_nor_the_process():
