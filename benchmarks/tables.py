@@ -205,8 +205,8 @@ def judge(folder: Path, name: str, split: int, models: Sequence[str]) -> dict[st
     judged: dict[str, Any] = {}
     for model in dict.fromkeys([*models, *sets]):
         if set(model.split("+")) <= set(kept):
-            judged[model] = {part: 100 * mean_skill(task_skills(rows_of(model, part))) for part in PARTS}
-            judged[model]["seconds"] = sum(kept[own]["seconds"] for own in model.split("+"))
+            judged[model] = {part: round(100 * mean_skill(task_skills(rows_of(model, part))), 3) for part in PARTS}
+            judged[model]["seconds"] = round(sum(kept[own]["seconds"] for own in model.split("+")), 2)
     if set(sets) <= set(judged):
         judged["average"] = max(sets, key=lambda model: judged[model]["val"])
         # The cheapest family that falls short of the best by no more than the standard error.
