@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tagalong.study.noise import half_width, row_stderr, seed_interval, worse_tasks
+from tagalong.study.noise import below_zero, half_width, row_stderr, seed_interval
 
 
 def test_rows_of_a_cluster_count_as_one() -> None:
@@ -43,6 +43,6 @@ def test_few_tasks_are_called_worse_by_chance() -> None:
     draw = np.random.default_rng(0)
     named = 0
     for _ in range(1000):
-        named += bool(worse_tasks({str(task): (float(value), 1.0) for task, value in enumerate(draw.normal(size=20))}))
+        named += bool(below_zero({str(task): (float(value), 1.0) for task, value in enumerate(draw.normal(size=20))}))
     assert named <= 70, "5 % of 1000, and three standard errors"
-    assert worse_tasks({"a": (-9.0, 1.0), "b": (-1.0, 1.0), "c": (-0.1, math.nan)}) == ("a",)
+    assert below_zero({"a": (-9.0, 1.0), "b": (-1.0, 1.0), "c": (-0.1, math.nan)}) == ("a",)

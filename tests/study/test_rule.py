@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tagalong.group import Group
-from tagalong.study.rule import Way, decide
+from tagalong.study.records import SkillScale
+from tagalong.study.rule import Evidence, Way, decide
 from tagalong.study.verdict import ServingCost, Verdict
 
 ROWS = 400
@@ -33,9 +34,13 @@ def way(
     return Way(label, (0, 1, 2), len(groups), (groups,) * 3, *rows, errors, ServingCost(operations), **more)
 
 
+def evidence(*ways: Way, weights: Any = None, **more: Any) -> Evidence:
+    scale = SkillScale({}, {}, weights or {"a": 1.0, "b": 1.0})
+    return Evidence(ways, ("mtl", None), scale, **more)
+
+
 def judge(*ways: Way, **more: Any) -> Verdict:
-    settings = {"weights": {"a": 1.0, "b": 1.0}, "votes": ("a", "b"), **more}
-    return decide([way("mtl", 0.4, 0.4, 1, number=0), *ways], ("mtl", None), **settings)
+    return decide(evidence(way("mtl", 0.4, 0.4, 1, number=0), *ways, **more))
 
 
 def test_the_cheapest_way_within_the_tolerance_is_recommended() -> None:
@@ -68,8 +73,9 @@ def test_a_way_that_went_wrong_on_a_voting_task_is_out() -> None:
         rows["b"] = rows["b"] - 2.0
         rows["a"] = rows["a"] + 9.0
     assert judge(bad).recommended == ("mtl", None)
-    assert judge(bad, votes=("a",)).recommended == ("bad", None)
-    assert judge(bad, votes=("a",)).left_out == ("b",)
+    few = {"a": (100, 50), "b": (100, 4)}
+    assert judge(bad, labels=few).recommended == ("bad", None)
+    assert judge(bad, labels=few).left_out == ("b",)
 
 
 def test_weights_decide_between_tasks() -> None:
@@ -89,7 +95,7 @@ def test_missing_labels_weigh_tasks_not_rows() -> None:
     reference = way("mtl", 0.4, 0.4, 1, number=0, varies=False)
     for rows in (*few.test, *reference.test):
         rows["b"][100:] = np.nan
-    verdict = decide([reference, few], ("mtl", None), weights={"a": 1.0, "b": 1.0}, votes=("a", "b"))
+    verdict = decide(evidence(reference, few))
     mine = few.test[verdict.chosen.seed]
     differences = {task: mine[task] - np.mean([rows[task] for rows in reference.test], axis=0) for task in "ab"}
     assert verdict.gain.estimate == pytest.approx(np.mean([np.nanmean(own) for own in differences.values()]))
@@ -112,8 +118,8 @@ def test_groups_are_compared_with_copies_and_cheaper_ways_are_named() -> None:
 
 
 def test_fresh_seeds_judge_the_recipe() -> None:
-    fresh = [way("mtl", 0.4, 0.4, 1, number=10), way("stl", 0.5, 0.45, 2, APART, number=11)]
-    verdict = judge(way("stl", 0.5, 0.5, 2, APART), fresh=fresh)
+    fresh = evidence(way("mtl", 0.4, 0.4, 1, number=10), way("stl", 0.5, 0.45, 2, APART, number=11))
+    verdict = decide(evidence(way("mtl", 0.4, 0.4, 1, number=0), way("stl", 0.5, 0.5, 2, APART)), fresh)
     assert verdict.recipe.estimate == pytest.approx(0.05)
     assert verdict.recipe.above_zero
 
@@ -135,5 +141,5 @@ def test_pure_noise_is_seldom_worth_it() -> None:
             cost = ServingCost(len(groups))
             label = (name, None)
             ways.append(Way(label, (0, 1, 2), len(groups), (groups,) * 3, *map(tuple, parts), errors, cost))
-        worth_it += decide(ways, ("mtl", None), weights={"a": 1, "b": 1}, votes=("a", "b")).worth_it
+        worth_it += decide(evidence(*ways)).worth_it
     assert worth_it <= 0.05 * 300

@@ -376,6 +376,14 @@ class StudyOptions(ComparisonOptions):
             complete=complete_methods,
         ),
     ] = None
+    repeats: Annotated[
+        int | None,
+        option(
+            COMPARISON,
+            "Number of folds; without --seeds, 5 by default for less than 2,000 labelled rows.",
+            "NUMBER",
+        ),
+    ] = None
     confirm: Annotated[
         int | None,
         option(

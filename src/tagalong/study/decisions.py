@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,54 @@ from tagalong.affinity import CAUTION
 from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
-from tagalong.learn import Diverged, Trained
+from tagalong.learn import Diverged, Problem, Trained
 from tagalong.score import Score
 
 from .documents import GroupingsFile
-from .evidence import CrossFitted, Evidence, gather_evidence
+from .evidence import CrossFitted, gather_evidence, join_folds
 from .methods import Choice, Combined, Decision, Method, format_effort, no_average
 from .records import TOGETHER, Cost, Label, ProblemInfo, Record, averaged_tasks, check_served
 from .results import Results
+from .rule import Evidence, decide
 from .runner import Runner
 from .study_request import Options, StudyRequest, check_request, usable_budgets
-from .words import MIN_SEEDS, lost_seeds_note, seeds_note
+from .words import MIN_SEEDS, lost_seeds_note
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What was decided and trained on one split of the rows.
+
+    Attributes:
+        runner: the runner of the split.
+        request: what was compared, with the seeds that can be used.
+        decisions: the decisions of the methods.
+        records: their records.
+        lost: the seeds that cannot be used, because the network for all tasks diverged.
+    """
+
+    runner: Runner
+    request: StudyRequest
+    decisions: Decisions
+    records: list[Record]
+    lost: tuple[int, ...] = ()
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the records say about the ways of using models."""
+        cross_fitted = cross_fitted_rows(self.decisions)
+        evidence = gather_evidence(self.runner, self.records, self.request.reference, cross_fitted)
+        few = len(self.request.seeds) < MIN_SEEDS and self.request.repeats == 1 and not self.request.confirming
+        return replace(evidence, has_few_seeds=few)
+
+
 def compare(
     runner: Runner, request: StudyRequest, settings: Mapping[str, Any] | None = None, out: Path | None = None
 ) -> Results:
-    """Lets all methods decide, trains their networks, and compares them.
+    """Lets all methods decide, trains their networks, and compares them; with folds, in each fold anew.
 
     Args:
         runner: the runner that trains the networks or looks them up.
@@ -44,61 +73,69 @@ def compare(
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
-    begin_all(runner, request)
-    # The networks for all tasks come first, since every cost is relative to theirs.
-    seeds = runner.converged_seeds(request.seeds)
-    lost = [seed for seed in request.seeds if seed not in seeds]
-    request = replace(request, seeds=seeds)
-    return conclude(runner, request, decide_all(runner, request), settings, out, lost)
+    trials = []
+    for number, fold in enumerate(runner.folds(request.repeats)):
+        own = request.in_fold(number)
+        begin_all(fold, own)
+        # The networks for all tasks come first, since every cost is relative to theirs.
+        seeds = fold.converged_seeds(own.seeds)
+        lost = tuple(seed for seed in own.seeds if seed not in seeds)
+        own = replace(own, seeds=seeds)
+        decisions = decide_all(fold, own)
+        trials.append(Trial(fold, own, decisions, train_choices(fold, decisions, seeds), lost))
+    return conclude(runner.problem, trials, settings, out)
 
 
 def conclude(
-    runner: Runner,
-    request: StudyRequest,
-    decisions: Decisions,
-    settings: Mapping[str, Any] | None = None,
-    out: Path | None = None,
-    lost: Sequence[int] = (),
+    whole: Problem, trials: Sequence[Trial], settings: Mapping[str, Any] | None = None, out: Path | None = None
 ) -> Results:
-    """Trains the chosen networks and compares them.
+    """Compares the ways of using models, and trains the recommended one again if that was requested.
 
     Args:
-        runner: see `compare`.
-        request: what was compared. The network for all tasks converged with all of its seeds.
-        decisions: the decisions of the methods.
+        whole: the problem that was studied.
+        trials: what was decided and trained on each split of the rows. You get the networks of the first.
         settings: see `compare`.
         out: see `compare`.
-        lost: the seeds that cannot be used, because the network for all tasks diverged.
     """
+    first, folds = trials[0], len(trials)
+    store = first.runner.store
     if out is not None:
-        write_decisions(out, decisions)
-    records = train_choices(runner, decisions, request.seeds)
-    notes = [seeds_note(len(request.seeds))] if len(request.seeds) < MIN_SEEDS and not request.confirming else []
-    evidence = gather_evidence(runner, records, request.reference, cross_fitted_rows(decisions), notes)
-    fresh, lost_fresh = confirm_recommended(
-        runner, decisions, evidence, request.confirming, fresh_teachers=request.fresh_teachers
-    )
-    runner.store.keep(key for record in [*records, *fresh] for key in record.networks)
+        write_decisions(out, first.decisions)
+    evidence = join_folds([trial.evidence for trial in trials])
+    verdict = decide(evidence)
+
+    # Fresh seeds judge the recipe. In fold i of n, these are i + n, i + 2n, …; the folds have as many.
+    again = [confirm_recommended(trial, verdict.recommended, trial.request.confirming) for trial in trials]
+    lost_fresh = sorted({record.seed for records in again for record in records if record.diverged})
+    lost_rounds = {seed // folds for seed in lost_fresh}
+    fresh = [[record for record in records if record.seed // folds not in lost_rounds] for records in again]
+    if any(fresh):
+        confirmed = [
+            gather_evidence(trial.runner, records, trial.request.reference)
+            for trial, records in zip(trials, fresh, strict=True)
+        ]
+        verdict = decide(evidence, join_folds(confirmed))
+    if lost_fresh:
+        verdict = replace(verdict, notes=(*verdict.notes, lost_seeds_note(lost_fresh)))
+    if out is not None and first.runner.trains:
+        verdict = replace(verdict, use=f"Results.load({str(out)!r}).best().predict(rows)")
+
+    records = [record for trial in trials for record in trial.records]
+    records += [record for some in fresh for record in some]
+    store.keep(key for record in records for key in record.networks)
     about = {
         **(settings or {}),
-        **explain_decisions(decisions),
-        "notes": [*request.notes, *effort_notes(decisions)],
-        "spent": asdict(runner.store.spent()),
+        **explain_decisions(first.decisions),
+        "notes": [*first.request.notes, *effort_notes(first.decisions)],
+        "spent": asdict(store.spent()),
     }
-    if lost or lost_fresh:
-        about["diverged_seeds"] = [*lost, *lost_fresh]
-    if lost_fresh:
-        evidence = replace(evidence, notes=(*evidence.notes, lost_seeds_note(lost_fresh)))
-    confirmed = gather_evidence(runner, fresh, request.reference) if fresh else None
+    lost = [*(seed for trial in trials for seed in trial.lost), *lost_fresh]
+    if lost:
+        about["diverged_seeds"] = lost
     results = Results(
-        [*records, *fresh],
-        problem=ProblemInfo.of(runner.problem),
-        settings=about,
-        out=out,
-        scale=evidence.scale,
-        verdict=evidence.verdict(confirmed),
+        records, problem=ProblemInfo.of(whole), settings=about, out=out, scale=evidence.scale, verdict=verdict
     )
-    results.trained_on = runner.problem
+    results.trained_on = first.runner.problem
     return results
 
 
@@ -281,35 +318,24 @@ def check_averages(runner: Runner, method: str, choice: Choice) -> None:
         raise InvalidInput(place, str(error), hint="number the copies: `Group.copy`") from None
 
 
-def confirm_recommended(
-    runner: Runner, decisions: Decisions, evidence: Evidence, seeds: Sequence[int], *, fresh_teachers: bool = True
-) -> tuple[list[Record], list[int]]:
+def confirm_recommended(trial: Trial, recommended: Label, seeds: Sequence[int]) -> list[Record]:
     """Trains the recommended way and the reference with fresh seeds, whose networks nothing has picked.
 
-    No network is shared between seeds, except teachers if `fresh_teachers` is False.
-
-    Args:
-        runner: the runner that trains the networks.
-        decisions: the decisions of all methods.
-        evidence: the evidence of all methods for the original seeds.
-        seeds: the fresh seeds.
-        fresh_teachers: whether to train the teachers of taught networks anew, too.
+    No network is shared between seeds, except teachers if the request says so.
 
     Returns:
-        The records for the fresh seeds, and the seeds that cannot be used because a network of either way diverged.
+        Their records for the fresh seeds.
     """
     if not seeds:
-        return [], []
-    compared = dict.fromkeys((TOGETHER, evidence.reference, evidence.verdict().recommended))
-    again = _decide_again(decisions, list(compared), seeds)
-    if fresh_teachers:
+        return []
+    compared = dict.fromkeys((TOGETHER, trial.request.reference, recommended))
+    again = _decide_again(trial.decisions, list(compared), seeds)
+    if trial.request.fresh_teachers:
         again = {
-            name: (method, _with_fresh_teachers(runner, decisions[name][1], decision))
+            name: (method, _with_fresh_teachers(trial.runner, trial.decisions[name][1], decision))
             for name, (method, decision) in again.items()
         }
-    records = train_choices(runner, again, seeds)
-    lost = sorted({record.seed for record in records if record.diverged})
-    return [record for record in records if record.seed not in lost], lost
+    return train_choices(trial.runner, again, seeds)
 
 
 def _decide_again(decisions: Decisions, labels: Sequence[Label], seeds: Sequence[int]) -> Decisions:

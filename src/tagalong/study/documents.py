@@ -60,6 +60,7 @@ class ResultsFile(Document):
 
     class Settings(BaseModel, extra="allow"):
         confirming_seeds: list[Count] = []
+        repeats: Count = 1
 
     kind = "tagalong-results"
     error = ResultsFileError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tagalong.learn import FITTED, constant_losses, has_constant, row_skills, skill_constants, skill_units, task_skills
 
+from .noise import seed_stderr
 from .records import TOGETHER, Label, Record, SkillScale, by_label
-from .rule import Way, decide
-from .summary import mean, mean_cost, relative_cost, stderr
-from .verdict import ServingCost, Verdict
-from .words import diverged_note, late_note
+from .rule import Evidence, Rows, Way
+from .summary import mean, mean_cost, relative_cost
+from .verdict import ServingCost
 
 if TYPE_CHECKING:
     from tagalong.score import Score
@@ -26,52 +26,14 @@ Losses = Mapping[str, NDArray[Any]]
 CrossFitted = Mapping[tuple[str, int | None, int], Losses]
 PARTS = ("val", "test")
 LAST_EPOCHS = 3
-FEWEST_LABELS, FEWEST_OF_RARER_CLASS = 20, 5  # on validation rows, of a task that has a vote
 PICKING = ("hoa", "optimal", "chosen")  # methods that pick networks by validation losses which also judge them
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known about the ways of using models in some records.
-
-    Attributes:
-        ways: the ways of using models, without those in which a network diverged.
-        reference: the label of the way that everything is compared with.
-        scale: what turns mean losses into skills.
-        votes: the tasks that choose.
-        clusters: one cluster label per row of "val" and "test", or None where rows are independent.
-        notes: sentences for the verdict.
-    """
-
-    ways: tuple[Way, ...]
-    reference: Label
-    scale: SkillScale
-    votes: tuple[str, ...]
-    clusters: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
-
-    def verdict(self, fresh: Evidence | None = None) -> Verdict:
-        """Decides, given the same ways for seeds that chose nothing, if there are any."""
-        return decide(
-            self.ways,
-            self.reference,
-            weights=self.scale.weights,
-            votes=self.votes,
-            clusters=self.clusters,
-            relative=self.scale.relative,
-            fresh=() if fresh is None else fresh.ways,
-            notes=self.notes,
-        )
+HEAVY_SHARE, HEAVY_ROWS = 0.3, 0.01  # of a constant's loss, that this share of the rows makes up
 
 
 def gather_evidence(
-    runner: Runner | None,
-    records: Sequence[Record],
-    reference: Label,
-    cross_fitted: CrossFitted | None = None,
-    notes: Sequence[str] = (),
+    runner: Runner | None, records: Sequence[Record], reference: Label, cross_fitted: CrossFitted | None = None
 ) -> Evidence:
-    """Collects the evidence in some records.
+    """Collects the evidence in some records of one split.
 
     Args:
         runner: the runner, which knows the losses of each row and the cost of an answer, or None if only the mean
@@ -80,7 +42,6 @@ def gather_evidence(
         reference: the label of the way that everything is compared with.
         cross_fitted: by method, budget and seed, each task's losses on the validation rows, from models that these rows
             did not pick. For all others, these are the losses of the very models.
-        notes: what else the verdict says.
     """
     usable, lost = _usable(records, reference)
     known = {part: _losses(runner, usable, part) for part in PARTS}
@@ -92,6 +53,7 @@ def gather_evidence(
     # What each row's loss is compared with: a constant, or the reference where there is none.
     has_labels = runner is not None and len(runner.problem.val) > 0
     constants, units = _constants(runner) if runner is not None and has_labels else ({part: {} for part in PARTS}, {})
+    heavy_tails = tuple(task for task in units if _has_heavy_tails(constants["test"][task]))
     relative = tuple(task for task in records[0].test if task not in units)
     for part in PARTS:
         compared = [rows for record, rows in zip(usable, known[part], strict=True) if record.label == reference]
@@ -101,18 +63,67 @@ def gather_evidence(
     skills = {part: [row_skills(rows, constants[part], units) for rows in some] for part, some in known.items()}
 
     weights = {task: 1.0 for task in units if task not in relative} or dict.fromkeys(units, 1.0)
-    votes, clusters = tuple(weights), {}
-    if runner is not None and has_labels:
-        weights = {task: runner.problem.task(task).weight for task in weights}
-        votes = _voting_tasks(runner, votes)
-        clusters = {part: runner.problem.splits[part].groups for part in PARTS}
-    return Evidence(
-        tuple(_make_ways(usable, skills, runner)),
-        reference,
-        SkillScale({part: task_means(constants[part]) for part in PARTS}, units, weights, relative),
-        votes,
-        clusters,
-        (*notes, *_late_notes(runner, usable), *_diverged_notes(lost)),
+    scale = SkillScale({part: task_means(constants[part]) for part in PARTS}, units, weights, relative)
+    evidence = Evidence(tuple(_make_ways(usable, skills, runner)), reference, scale, lost=tuple(lost))
+    if runner is None or not has_labels:
+        return evidence
+    return replace(
+        evidence,
+        scale=replace(scale, weights={task: runner.problem.task(task).weight for task in weights}),
+        labels={task: _label_counts(runner, task) for task in weights},
+        clusters={part: _clusters(runner, part) for part in PARTS},
+        late=_late_networks(runner, usable),
+        heavy_tails=heavy_tails,
+    )
+
+
+def join_folds(folds: Sequence[Evidence]) -> Evidence:
+    """Returns the evidence of all folds together, in which each way has the rows of all folds, one after the other."""
+    first, *others = folds
+    if not others:
+        return first
+    clusters: dict[str, NDArray[Any] | None] = {}
+    for part in PARTS:
+        # Clusters never are in two folds, but folds may number them alike.
+        named = []
+        for number, fold in enumerate(folds):
+            own = fold.clusters.get(part)
+            if own is not None:
+                named.append(np.stack([np.full(len(own), number), own], 1))
+        clusters[part] = np.unique(np.concatenate(named), axis=0, return_inverse=True)[1] if named else None
+    ways = []
+    for way in first.ways:
+        same = [found for fold in folds if (found := fold.way(way.label)) is not None]
+        if len(same) == len(folds):
+            ways.append(_join_ways(same))
+    scale = replace(first.scale, folds=tuple(fold.scale for fold in folds))
+    counts = {task: [fold.labels[task] for fold in folds] for task in first.labels}
+    return replace(
+        first,
+        ways=tuple(ways),
+        scale=scale,
+        labels={task: (sum(n for n, _ in some), sum(n for _, n in some)) for task, some in counts.items()},
+        clusters=clusters,
+        folds=tuple(folds),
+        late=(sum(fold.late[0] for fold in folds), sum(fold.late[1] for fold in folds)),
+        lost=tuple(dict.fromkeys(label for fold in folds for label in fold.lost)),
+    )
+
+
+def _join_ways(folds: Sequence[Way]) -> Way:
+    """Joins the rows of a way in all folds. You get the networks of the first fold."""
+
+    def join(parts: Sequence[Rows]) -> Rows:
+        return {task: np.concatenate([rows[task] for rows in parts]) for task in parts[0]}
+
+    by_seed = zip(*(way.errors for way in folds), strict=True)
+    return replace(
+        folds[0],
+        models=max(way.models for way in folds),
+        val=tuple(join(parts) for parts in zip(*(way.val for way in folds), strict=True)),
+        test=tuple(join(parts) for parts in zip(*(way.test for way in folds), strict=True)),
+        errors=tuple({task: mean([own[task] for own in errors]) for task in errors[0]} for errors in by_seed),
+        deciding=sum(way.deciding for way in folds),
     )
 
 
@@ -164,22 +175,26 @@ def _constants(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.float64]]
     return losses, {task: unit for task, unit in units.items() if unit > 0}
 
 
-def _voting_tasks(runner: Runner, tasks: Sequence[str]) -> tuple[str, ...]:
-    """Returns the tasks with enough labelled validation rows, or all tasks if none has enough."""
-    votes = []
-    for name in tasks:
-        labels = runner.targets("val")[name]
-        rows = labels.reshape(len(labels), -1)
-        present = rows.isfinite().any(1)
-        rarer = int(present.sum())
-        if runner.problem.task(name).kind != "regression" and labels.dim() == 1:
-            counts = labels[present].unique(return_counts=True)[1]
-            rarer -= int(counts.max()) if len(counts) else 0
-            if rarer < FEWEST_OF_RARER_CLASS:
-                continue
-        if int(present.sum()) >= FEWEST_LABELS:
-            votes.append(name)
-    return tuple(votes) or tuple(tasks)
+def _label_counts(runner: Runner, task: str) -> tuple[int, int]:
+    """Returns how many validation rows have a label, and how many of these are not of the largest class."""
+    labels = runner.targets("val")[task]
+    present = labels.reshape(len(labels), -1).isfinite().any(1)
+    labelled = int(present.sum())
+    if runner.problem.task(task).kind == "regression" or labels.dim() > 1 or not labelled:
+        return labelled, labelled
+    return labelled, labelled - int(labels[present].unique(return_counts=True)[1].max())
+
+
+def _clusters(runner: Runner, part: str) -> NDArray[Any] | None:
+    groups = runner.problem.splits[part].groups
+    return None if groups is None else groups.numpy()
+
+
+def _has_heavy_tails(losses: NDArray[np.float64]) -> bool:
+    """Whether a few rows make up much of a constant's loss."""
+    labelled = np.sort(losses[np.isfinite(losses)])
+    few = int(HEAVY_ROWS * len(labelled))
+    return bool(few and labelled[-few:].sum() > HEAVY_SHARE * labelled.sum())
 
 
 def _make_ways(
@@ -233,19 +248,14 @@ def _luck_of_picking(label: Label, skills: Sequence[Mapping[str, NDArray[np.floa
     if label[0] not in PICKING or len(skills) < 2:
         return dict.fromkeys(skills[0], 0.0)
     by_seed = [task_means(rows) for rows in skills]
-    return {task: stderr([means[task] for means in by_seed]) for task in skills[0]}
+    return {task: seed_stderr([means[task] for means in by_seed]) for task in skills[0]}
 
 
-def _late_notes(runner: Runner | None, records: Sequence[Record]) -> list[str]:
-    """Says whether many networks were best in one of their last epochs, as far as their best epoch is known."""
-    if runner is None or not runner.trains or runner.problem.recipe.keep == "last":
-        return []
+def _late_networks(runner: Runner, records: Sequence[Record]) -> tuple[int, int]:
+    """Returns how many networks were best in one of their last epochs, and of how many the best epoch is known."""
     recipe = runner.problem.recipe
+    if not runner.trains or recipe.keep == "last":
+        return 0, 0
     results = runner.store.results({key for record in records for key in record.networks})
     trained = [result for result in results.values() if result.job.network not in FITTED]
-    late = sum(result.best_epoch >= max(0, recipe.epochs - LAST_EPOCHS) for result in trained)
-    return [late_note(late, len(trained), LAST_EPOCHS)] if late > len(trained) / 2 else []
-
-
-def _diverged_notes(lost: Sequence[Label]) -> list[str]:
-    return [diverged_note(lost)] if lost else []
+    return sum(result.best_epoch >= max(0, recipe.epochs - LAST_EPOCHS) for result in trained), len(trained)

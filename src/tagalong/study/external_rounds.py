@@ -16,22 +16,14 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
 from tagalong.learn import Job, Problem, Task, Trained
 
-from .decisions import (
-    Decisions,
-    check_averages,
-    conclude,
-    confirm_recommended,
-    cross_fitted_rows,
-    decide_all,
-    train_choices,
-)
+from .decisions import Decisions, Trial, check_averages, conclude, confirm_recommended, decide_all, train_choices
 from .documents import Count
-from .evidence import Evidence, gather_evidence
 from .executors import Elsewhere, Pending
 from .keys import digest
 from .methods import Decision, Method
-from .records import Cost, Record
+from .records import Cost
 from .results import Results
+from .rule import decide
 from .runner import Runner, plain_steps
 from .store import Store
 from .study_request import StudyRequest
@@ -261,11 +253,10 @@ class Rounds:
         decisions = self._complete_decisions(self.choosing_seeds)
         if "mtl" not in decisions:
             return []
-        records = train_choices(self.runner, decisions, self.choosing_seeds)
-        evidence = self._evidence(decisions, records)
+        trial = self._trial(decisions, self.choosing_seeds)
         networks: list[Job] = []
         count = 1
-        while (jobs := self._needed_to_confirm(decisions, evidence, records, count)) is not None:
+        while (jobs := self._needed_to_confirm(trial, count)) is not None:
             if len(self.trained) + len(jobs) > self.limit:
                 break
             networks, count = jobs, count + 1
@@ -296,19 +287,18 @@ class Rounds:
             seeds = seeds[:-1]
             decisions = self._complete_decisions(seeds)
 
-        records = train_choices(self.runner, decisions, seeds)
-        evidence = self._evidence(decisions, records)
+        trial = self._trial(decisions, seeds)
         count = 0
-        while self._needed_to_confirm(decisions, evidence, records, count + 1) == []:
+        while self._needed_to_confirm(trial, count + 1) == []:
             count += 1
         # Fewer fresh seeds would say less than the seeds that chose.
-        fresh = self._fresh_seeds(records, count) if count >= len(seeds) else ()
+        fresh = self._fresh_seeds(seeds, count) if count >= len(seeds) else ()
         notes = self.request.notes
         if missing := [method.name for method in self.request.methods if method.name not in decisions]:
             notes += (f"no results of {', '.join(missing)} yet",)
         request = replace(self.request, seeds=tuple(seeds), confirming=fresh, notes=notes)
-        lost = [seed for seed in self.request.seeds if seed not in self.converging_seeds]
-        return conclude(self.runner, request, decisions, request.to_document(), out, lost)
+        lost = tuple(seed for seed in self.request.seeds if seed not in self.converging_seeds)
+        return conclude(self.runner.problem, [replace(trial, request=request, lost=lost)], request.to_document(), out)
 
     def settling(self) -> list[Network]:
         """Returns the networks with fresh seeds that would judge what is recommended once more."""
@@ -317,31 +307,29 @@ class Rounds:
             return []
         seeds = results.settings["seeds"]
         decisions = self._complete_decisions(seeds)
-        records = [record for record in results.records if record.seed in seeds]
-        jobs = self._needed_to_confirm(decisions, self._evidence(decisions, records), records, MIN_SEEDS)
+        jobs = self._needed_to_confirm(self._trial(decisions, seeds), MIN_SEEDS)
         return [(job.tasks, job.seed) for job in jobs or ()]
 
-    def _evidence(self, decisions: Decisions, records: Sequence[Record]) -> Evidence:
-        return gather_evidence(self.runner, records, self.request.reference, cross_fitted_rows(decisions))
+    def _trial(self, decisions: Decisions, seeds: Sequence[int]) -> Trial:
+        request = replace(self.request, seeds=tuple(seeds))
+        return Trial(self.runner, request, decisions, train_choices(self.runner, decisions, seeds))
 
-    def _needed_to_confirm(
-        self, decisions: Decisions, evidence: Evidence, records: Sequence[Record], count: int
-    ) -> list[Job] | None:
+    def _needed_to_confirm(self, trial: Trial, count: int) -> list[Job] | None:
         """Returns the missing networks of the recommended way and the reference for fresh seeds.
 
         Returns None if the reference itself is recommended.
         """
-        if evidence.verdict().recommended == evidence.reference:
+        recommended = decide(trial.evidence).recommended
+        if recommended == trial.request.reference:
             return None
         try:
-            confirm_recommended(self.runner, decisions, evidence, self._fresh_seeds(records, count))
+            confirm_recommended(trial, recommended, self._fresh_seeds(trial.request.seeds, count))
         except Pending as pending:
             return list(pending.jobs)
         return []
 
-    def _fresh_seeds(self, records: Sequence[Record], count: int) -> tuple[int, ...]:
+    def _fresh_seeds(self, used: Collection[int], count: int) -> tuple[int, ...]:
         """Returns the next seeds that chose nothing."""
-        used = {record.seed for record in records}
         planned = [seed for seed in self.converging_seeds if seed not in used]
         first = max(self.request.seeds) + 1
         return tuple([*planned, *range(first, first + count)][:count])

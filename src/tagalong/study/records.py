@@ -101,15 +101,19 @@ class SkillScale:
         units: the loss of each task's constant on all rows.
         weights: the weight of each task in means. Other tasks are only reported.
         relative: the tasks without a constant, which are compared with the loss of the reference instead.
+        folds: the scale of each fold, or an empty tuple if there is one split. Fold i of n has the seeds i, i + n, …
     """
 
     constants: Mapping[str, Mapping[str, NumberOrNull]]
     units: Mapping[str, float]
     weights: Mapping[str, float]
     relative: tuple[str, ...] = ()
+    folds: tuple[SkillScale, ...] = ()
 
     def skills(self, record: Record, part: str = "test") -> dict[str, float]:
         """Returns the skill of each task, or NaN if the task has no labels."""
+        if self.folds:
+            return self.folds[record.seed % len(self.folds)].skills(record, part)
         losses = {task: score.loss for task, score in getattr(record, part).items()}
         return {task: (self.constants[part][task] - losses[task]) / unit for task, unit in self.units.items()}
 
@@ -118,8 +122,8 @@ class SkillScale:
 
         Tasks without labels in this part are left out.
         """
-        skills = self.skills(record, part)
-        labelled = [task for task in self.weights if not math.isnan(self.constants[part][task])]
+        skills = {task: skill for task, skill in self.skills(record, part).items() if not math.isnan(skill)}
+        labelled = [task for task in self.weights if task in skills]
         total = sum(self.weights[task] for task in labelled)
         if not total or record.diverged:
             return math.nan

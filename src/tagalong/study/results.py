@@ -137,6 +137,7 @@ class Results:
 
     def _decide_by_losses(self) -> Verdict:
         from .evidence import gather_evidence  # loads torch, which reading results does not need
+        from .rule import decide
 
         if not self.records_of(TOGETHER):
             raise InvalidInput("methods", "must include mtl, with which everything is compared")
@@ -145,7 +146,7 @@ class Results:
         fresh = [record for record in self.records if record.seed in confirming]
         evidence = gather_evidence(None, choosing, TOGETHER)
         self._scale = self._scale or evidence.scale
-        return evidence.verdict(gather_evidence(None, fresh, TOGETHER) if fresh else None)
+        return decide(evidence, gather_evidence(None, fresh, TOGETHER) if fresh else None)
 
     def best(self, *, problem: Problem | None = None) -> Best:
         """Loads the recommended networks from the run's folder, with heads only for the tasks that each network serves.

@@ -123,7 +123,8 @@ def open_runner(
             runner.unwritten = unwritten
             yield runner
             if keep == "recommended":
-                runner.drop_weights()
+                for one in runner.family:
+                    one.drop_weights()
             runner.tidy()
 
 
@@ -201,12 +202,26 @@ class Runner:
         self._requested: set[Job] = set()
         self._diverged: set[Job] = set()
         self._lessons: dict[Taught, Mapping[str, Tensor]] = {}
+        self.family = [self]  # with the runners of folds, which have the same executor
+        self._place = ""  # of this fold among all folds, for progress updates
+
+    def folds(self, count: int) -> list[Runner]:
+        """Returns a runner for each of so many folds of the problem, with the same store, or this one for one split."""
+        if count == 1:
+            return [self]
+        if len(self.family) == 1:
+            for number, problem in enumerate(self.problem.folds(count), 1):
+                fold = Runner(problem, self.store, self.executor, device=self.device, partial=self._partial)
+                fold.family, fold._progress, fold._place = self.family, self._progress, f"fold {number} of {count}: "
+                self.family.append(fold)
+        return self.family[1:]
 
     def close(self) -> None:
         """Stops the executor."""
-        if self._workers is not None:
-            self._workers = None
-            self.executor.stop()
+        for runner in self.family:
+            if runner._workers is not None:
+                runner._workers = None
+                self.executor.stop()
 
     def __enter__(self) -> Runner:
         return self
@@ -626,7 +641,7 @@ class Runner:
         if not chunks:
             return
         self._start()
-        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
+        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), f"{self._place}{what}")
         report = ProgressReporter(self._progress)
         try:
             for chunk, networks in self.executor.map(chunks, report):
@@ -637,6 +652,7 @@ class Runner:
 
     def _start(self) -> int:
         if self._workers is None:
+            self.close()  # an executor trains the networks of one fold at a time
             self._workers = self.executor.start(self.problem, self.device) or 1
         return self._workers
 

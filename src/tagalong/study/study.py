@@ -92,7 +92,7 @@ class Study:
         self,
         methods: Sequence[str | Method] | None = None,
         budgets: Sequence[int] | None = None,
-        seeds: int | Sequence[int] = 3,
+        seeds: int | Sequence[int] | None = None,
         *,
         options: Options | None = None,
         confirm: int = 0,
@@ -100,6 +100,7 @@ class Study:
         passes: int | None = None,
         fresh_teachers: bool = True,
         reference: str | None = None,
+        repeats: int | None = None,
     ) -> Results:
         """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
@@ -109,13 +110,14 @@ class Study:
                 groups, and references without networks, as far as they support the problem.
             budgets: the limits on the number of networks. Defaults to 2, 3 and 4, up to the number of tasks. Only
                 methods that average answers, such as "ensemble" and "best-of", use more networks than there are tasks.
-            seeds: the number of seeds, or a list of seeds. Each method decides once per budget, based on all seeds.
+            seeds: the number of seeds, 3 by default, or a list of seeds. Each method decides once per budget, based on
+                all seeds. With folds, each fold has one seed.
             options: options for each method, e.g. `{"tag": {"every": 1, "update": "optimizer"}}`.
             confirm: the number of fresh seeds used to retrain the recommended networks and the reference. These seeds
                 judge the recipe, since their results did not influence the choice (see `Verdict`).
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
-                "10min".
+                "10min". With folds, in each fold, and "quick" by default.
             passes: the maximum number of networks of `auto` that answer a task, or None for no limit. With 1, each task
                 is answered by a single network, which is cheapest if only one task is needed at a time.
             fresh_teachers: whether `confirm` also trains the teachers of taught networks anew, so that the interval
@@ -123,6 +125,10 @@ class Study:
                 If False, all seeds share the teachers.
             reference: the method that everything is compared with, e.g. "stl" or, with its budget, "ensemble:2".
                 Defaults to "boosting" for tables, if it is among the methods, and otherwise to "mtl".
+            repeats: the number of folds. Each row is tested once, by networks of a fold that neither learned from it
+                nor were chosen by it. Each fold repeats the whole procedure, and you get the networks of the first one.
+                1 means the problem's own split. Defaults to 5 for tables and arrays without given splits that have
+                fewer than 2,000 labelled rows, if `seeds` is not given, and otherwise to 1.
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -141,6 +147,7 @@ class Study:
             passes=passes,
             fresh_teachers=fresh_teachers,
             reference=reference,
+            repeats=repeats,
         )
         with open_runner(
             self.problem,
@@ -155,7 +162,7 @@ class Study:
             for note in request.notes:
                 logger.info("%s", note)
             results = compare(runner, request, settings, self.out)
-            runner.unwritten += self._write_results(results, runner)
+            runner.unwritten += self._write_results(results, runner.folds(request.repeats)[0])
             logger.info("finished: %d networks in the store", len(runner.store))
         self.unwritten = tuple(runner.unwritten)
         for sentence in self.unwritten:
@@ -166,7 +173,7 @@ class Study:
         self,
         methods: Sequence[str | Method] | None = None,
         budgets: Sequence[int] | None = None,
-        seeds: int | Sequence[int] = 3,
+        seeds: int | Sequence[int] | None = None,
         **more: Any,
     ) -> StudyRequest:
         """Raises the errors that `run` would raise for invalid arguments, without training anything.
@@ -221,7 +228,7 @@ class Study:
             Store(self.out / "run.sqlite") as store,
             Runner(self.problem, store, executor=self._executor, device=self._device) as runner,
         ):
-            return keep_best(results, runner, label)
+            return keep_best(results, runner.folds(results.settings.get("repeats", 1))[0], label)
 
     def _write_results(self, results: Results, runner: Runner) -> list[str]:
         """Writes the networks, results and report. Returns a sentence for each that could not be written."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from reprlib import repr as short
 from typing import Any
 
+import torch
+
 from tagalong.errors import InvalidInput, collect, first_few, is_integer, is_positive_integer, raise_problems
-from tagalong.learn import Problem, Table, check_data
+from tagalong.learn import Problem, Rows, Table, check_data
 
 from .defaults import default_budgets, default_methods
 from .methods import Method, Mtl, make_method
@@ -16,6 +19,8 @@ from .records import TOGETHER, Label, label_key
 
 MAX_COPIES = 1_000  # the largest budget
 EFFORT_METHODS = ("auto", "best-of")  # those that have the option `effort`
+DEFAULT_SEEDS, DEFAULT_FOLDS, FEW_ROWS = 3, 5, 2_000  # folds of tables with fewer labelled rows
+FOLD_EFFORT = "quick"  # in each fold, unless an effort is given
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -32,6 +37,7 @@ class StudyRequest:
         notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
         fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
         reference: the method and budget that everything is compared with.
+        repeats: the number of folds, or 1 for one split.
     """
 
     methods: tuple[Method, ...] = ()
@@ -42,6 +48,12 @@ class StudyRequest:
     notes: tuple[str, ...] = ()
     fresh_teachers: bool = True
     reference: Label = TOGETHER
+    repeats: int = 1
+
+    def in_fold(self, number: int) -> StudyRequest:
+        """Returns the request for a fold, which has every n-th seed of n folds."""
+        seeds, fresh = (some[number :: self.repeats] for some in (self.seeds, self.confirming))
+        return replace(self, seeds=seeds, confirming=fresh)
 
     def to_document(self) -> dict[str, Any]:
         """Converts the request to a JSON document."""
@@ -53,6 +65,7 @@ class StudyRequest:
             "confirming_seeds": list(self.confirming),
             "fresh_teachers": self.fresh_teachers,
             "reference": list(self.reference),
+            "repeats": self.repeats,
             "notes": list(self.notes),
         }
 
@@ -61,7 +74,7 @@ def check_request(
     tasks: Sequence[str],
     methods: Sequence[str | Method] | None,
     budgets: Sequence[int] | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     options: Options | None = None,
     *,
     confirm: int = 0,
@@ -69,6 +82,7 @@ def check_request(
     passes: int | None = None,
     fresh_teachers: bool = True,
     reference: str | None = None,
+    repeats: int | None = None,
     problem: Problem | None = None,
 ) -> StudyRequest:
     """Returns the validated request, or raises a single error that lists every problem.
@@ -84,6 +98,7 @@ def check_request(
         passes: see `Study.run`.
         fresh_teachers: see `Study.run`.
         reference: see `Study.run`.
+        repeats: see `Study.run`.
         problem: the data and architecture, or None if networks are not trained here.
     """
     if not isinstance(options or {}, Mapping) or not all(isinstance(own, Mapping) for own in (options or {}).values()):
@@ -93,7 +108,9 @@ def check_request(
     if problem is not None:
         collect(problems, check_data, problem)
     read_budgets = collect(problems, _read_budgets, default_budgets(len(tasks)) if budgets is None else budgets)
-    read_seeds = collect(problems, _read_seeds, seeds)
+    folds = collect(problems, _read_repeats, repeats, seeds, None if problems else problem) or 1
+    usual_seeds = DEFAULT_SEEDS if folds == 1 else folds
+    read_seeds = collect(problems, _read_seeds, usual_seeds if seeds is None else seeds)
     if not is_integer(confirm, minimum=0):
         problems.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
 
@@ -115,6 +132,9 @@ def check_request(
             problems.append(InvalidInput(argument, expected, hint=f"omit `{argument}`"))
         for name in names & set(users):
             own_options[name] = {**own_options.get(name, {}), argument: value}
+    if folds > 1:  # in each of which methods decide anew
+        for name in names & set(EFFORT_METHODS):
+            own_options[name] = {"effort": FOLD_EFFORT, **own_options.get(name, {})}
     made = _read_methods(methods, own_options, problems)
     for method in made:
         problems += method.problems(tasks, problem)
@@ -135,8 +155,10 @@ def check_request(
         sentence = f"No results for budgets above {len(tasks)}, since one network serves each task"
         notes.append(f"{sentence}: {first_few(limited)}.")
     first_fresh = max(read_seeds) + 1
-    fresh = tuple(range(first_fresh, first_fresh + confirm))
-    return StudyRequest(tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), fresh_teachers, label)
+    fresh = tuple(range(first_fresh, first_fresh + confirm * folds))
+    return StudyRequest(
+        tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), fresh_teachers, label, folds
+    )
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:
@@ -191,6 +213,26 @@ def _read_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     raise InvalidInput("seeds", expected, repr(seeds))
 
 
+def _read_repeats(repeats: int | None, seeds: int | Sequence[int] | None, problem: Problem | None) -> int:
+    """Returns the number of folds: by default, five for small tables and arrays unless seeds are given."""
+    if problem is None or repeats == 1:
+        return 1
+    if repeats is None:
+        is_small = 0 < sum(map(_labelled_rows, problem.splits.values())) < FEW_ROWS
+        with suppress(InvalidInput):  # rows in given splits, or too few
+            return len(problem.folds(DEFAULT_FOLDS)) if seeds is None and is_small else 1
+        return 1
+    if seeds is not None:
+        hint = "omit one of them: each fold has one seed"
+        raise InvalidInput("`repeats` and `seeds`", "must not both be given", f"{repeats!r}, {seeds!r}", hint)
+    return len(problem.folds(repeats))
+
+
+def _labelled_rows(rows: Rows) -> int:
+    """Returns the number of rows with any label."""
+    return int(torch.stack([rows.labelled(task) for task in rows.tasks]).any(0).sum())
+
+
 def _read_reference(
     reference: str | None,
     methods: Sequence[Method],
@@ -201,6 +243,8 @@ def _read_reference(
     """Returns the method and budget to compare with: by default, boosting for tables, and otherwise one network."""
     labels: list[Label] = [TOGETHER]
     for method in methods:
+        if not method.trains or method.name == "random":
+            continue  # without networks to compare with
         labels += [(method.name, budget) for budget in (budgets if method.budgeted else (None,))]
     if reference is None:
         is_table = problem is not None and isinstance(problem.table, Table)

@@ -101,7 +101,8 @@ class Verdict:
     The recommendation uses validation rows only: the cheapest way whose mean skill falls short of the best one's by no
     more than the paired standard error of their difference, bounded to 0.3 to 1 point. Test rows then report the skill
     of the very models that you get, and their gain over the reference, whose interval accounts for the finite number of
-    test rows and for the reference's seeds. If only mean losses are known, all numbers are means over seeds, and
+    test rows and for the reference's seeds. With folds, all rows are tested, each in one fold, by networks that did not
+    see it; you get the networks of the first fold. If only mean losses are known, all numbers are means over seeds, and
     intervals account for the seeds alone.
 
     Attributes:
@@ -122,7 +123,10 @@ class Verdict:
         notes: what else to know: few seeds, late epochs, diverged networks.
         tried: the number of ways that were compared.
         seeds: the number of seeds that judge the recipe: fresh ones if there are any.
+        folds: the number of folds, each of which chose and tested on its own, or 1 with one split.
+        picked_in: the number of folds whose validation rows alone recommend the same.
         recipe: the gain of the same plan with fresh seeds that chose nothing, if there are any.
+        use: the Python expression that loads the networks and predicts, or None if they are not saved.
     """
 
     recommended: Label
@@ -142,7 +146,10 @@ class Verdict:
     notes: tuple[str, ...] = ()
     tried: int = 1
     seeds: int = 1
+    folds: int = 1
+    picked_in: int = 1
     recipe: Interval | None = None
+    use: str | None = None
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -14,11 +14,12 @@ from .records import Label, averaged_tasks
 
 if TYPE_CHECKING:
     from .results import Results
+    from .rule import Evidence
     from .verdict import JudgedWay, Verdict
 
 WIDTH, NARROWEST = 100, 40  # the line length of prose, and the narrowest terminal that tables are fitted to
 MAX_ROWS, MAX_NAMES, MAX_NOTES = 8, 5, 4  # so that the answer fits on one screen
-MIN_SEEDS = 3
+MIN_SEEDS, FEW_ROWS = 3, 100
 COPIES, LARGER = ("ensemble", "best-of"), ("mtl-big", "mtl-wide")
 # The families of models, as named in legends.
 FAMILIES = {
@@ -137,6 +138,8 @@ def _explains(verdict: Verdict) -> str:
 def other_sentences(verdict: Verdict) -> list[str]:
     """Returns what else to know, one sentence each: worse tasks, copies, cheaper ways, own errors, and notes."""
     sentences = []
+    if verdict.folds > 1:
+        sentences.append(f"Picked in {verdict.picked_in} of {verdict.folds} folds.")
     if verdict.worse:
         sentences.append(f"Worse beyond noise: {_names(verdict.worse)}.")
     if verdict.copies is not None and verdict.over_copies is not None:
@@ -238,19 +241,24 @@ def networks_list(groups: Sequence[Group], width: int = WIDTH) -> list[str]:
 # Notes ---------------------------------------------------------------------------------------------------------------
 
 
-def seeds_note(seeds: int) -> str:
-    """Says that there are too few seeds."""
-    return f"Seeds: {seeds}. With at least {MIN_SEEDS}, the noise between trainings is known better."
-
-
-def late_note(late: int, networks: int, epochs: int) -> str:
-    """Says that many networks were best in one of their last epochs."""
-    return f"{late} of {networks} networks were best in one of their last {epochs} epochs; raise `epochs`."
-
-
-def diverged_note(labels: Sequence[Label]) -> str:
-    """Says which ways are left out since a network diverged."""
-    return f"Left out, since a network diverged: {_names([label_text(label) for label in labels])}."
+def notes_on(evidence: Evidence) -> list[str]:
+    """Returns what makes the evidence weak, one sentence each."""
+    notes = []
+    rows = {part: len(next(iter(getattr(evidence.ways[0], part)[0].values()))) for part in ("val", "test")}
+    if 1 < min(rows.values()) < FEW_ROWS:
+        notes.append(f"Few rows: {rows['val']} choose and {rows['test']} report, so other rows may answer otherwise.")
+    if evidence.has_few_seeds:
+        seeds = len(evidence.ways[0].seeds)
+        notes.append(f"Seeds: {seeds}. With at least {MIN_SEEDS}, the noise between trainings is known better.")
+    late, networks = evidence.late
+    if late > networks / 2:
+        notes.append(f"{late} of {networks} networks were best in one of their last epochs; raise `epochs`.")
+    if evidence.heavy_tails:
+        names = _names(evidence.heavy_tails)
+        notes.append(f"A few rows make up much of the loss of {names}; predict the logarithm, or clip extreme labels.")
+    if evidence.lost:
+        notes.append(f"Left out, since a network diverged: {_names([label_text(label) for label in evidence.lost])}.")
+    return notes
 
 
 def lost_seeds_note(seeds: Sequence[int]) -> str:
