@@ -3,10 +3,40 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from tagalong.progress import Progress as Progress
-    from tagalong.score import Score as Score
+from tagalong.progress import Progress as Progress
+from tagalong.score import Score as Score
 
+from .finished_run import Run as Run, read_run as read_run
+from .noise import Interval as Interval, half_width as half_width, seed_stderr as seed_stderr
+from .records import (
+    Cost as Cost,
+    Label as Label,
+    ProblemInfo as ProblemInfo,
+    Record as Record,
+    SkillScale as SkillScale,
+    averaged_tasks as averaged_tasks,
+)
+from .results import Results as Results
+from .summary import MethodSummary as MethodSummary
+from .verdict import (
+    JudgedWay as JudgedWay,
+    ServingCost as ServingCost,
+    TaskAnswer as TaskAnswer,
+    Verdict as Verdict,
+)
+from .words import (
+    FAMILIES as FAMILIES,
+    answer_sentences as answer_sentences,
+    family_of as family_of,
+    interval_text as interval_text,
+    label_text as label_text,
+    multiple as multiple,
+    other_sentences as other_sentences,
+    percent as percent,
+    points as points,
+)
+
+if TYPE_CHECKING:
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
     from .defaults import default_methods as default_methods
@@ -25,7 +55,6 @@ if TYPE_CHECKING:
         read_networks as read_networks,
         verdict_from_csv as verdict_from_csv,
     )
-    from .finished_run import Run as Run, read_run as read_run
     from .methods import (
         Choice as Choice,
         Decision as Decision,
@@ -35,16 +64,6 @@ if TYPE_CHECKING:
         method_names as method_names,
         register_method as register_method,
     )
-    from .noise import Interval as Interval, half_width as half_width, seed_stderr as seed_stderr
-    from .records import (
-        Cost as Cost,
-        Label as Label,
-        ProblemInfo as ProblemInfo,
-        Record as Record,
-        SkillScale as SkillScale,
-        averaged_tasks as averaged_tasks,
-    )
-    from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
     from .runner import (
         Runner as Runner,
@@ -54,89 +73,43 @@ if TYPE_CHECKING:
     )
     from .store import Store as Store, StoreError as StoreError
     from .study import Study as Study
-    from .summary import MethodSummary as MethodSummary
-    from .verdict import (
-        JudgedWay as JudgedWay,
-        ServingCost as ServingCost,
-        TaskAnswer as TaskAnswer,
-        Verdict as Verdict,
-    )
-    from .words import (
-        FAMILIES as FAMILIES,
-        answer_sentences as answer_sentences,
-        family_of as family_of,
-        interval_text as interval_text,
-        label_text as label_text,
-        multiple as multiple,
-        other_sentences as other_sentences,
-        percent as percent,
-        points as points,
-    )
 
+# Imported on demand, so that reading results for a report does not load torch.
 _HOMES = {
-    "Interval": ".noise",
-    "half_width": ".noise",
-    "SkillScale": ".records",
-    "ServingCost": ".verdict",
-    "TaskAnswer": ".verdict",
-    "JudgedWay": ".verdict",
-    "FAMILIES": ".words",
-    "answer_sentences": ".words",
-    "family_of": ".words",
-    "interval_text": ".words",
-    "label_text": ".words",
-    "multiple": ".words",
-    "other_sentences": ".words",
-    "percent": ".words",
-    "points": ".words",
-    "seed_stderr": ".noise",
     "Best": ".best",
     "Choice": ".methods",
     "Chunk": ".executors",
-    "Cost": ".records",
     "Decision": ".methods",
+    "Elsewhere": ".executors",
     "Executor": ".executors",
     "ExternalStudy": ".external",
-    "Label": ".records",
     "Method": ".methods",
-    "MethodSummary": ".summary",
     "Oracle": ".methods",
-    "ProblemInfo": ".records",
-    "Progress": "tagalong.progress",
-    "Record": ".records",
-    "Results": ".results",
-    "Run": ".finished_run",
-    "Score": "tagalong.score",
+    "Pending": ".executors",
+    "Runner": ".runner",
     "Store": ".store",
     "StoreError": ".store",
     "Study": ".study",
-    "Runner": ".runner",
     "TrainingPlan": ".external_rounds",
-    "Verdict": ".verdict",
-    "averaged_tasks": ".records",
     "check_runner": ".runner",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
+    "compare_networks": ".external_table",
     "default_methods": ".defaults",
+    "has_plan": ".external",
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
     "open_runner": ".runner",
-    "read_run": ".finished_run",
-    "register_method": ".methods",
-    "Elsewhere": ".executors",
-    "Pending": ".executors",
-    "without_rows": ".runner",
-    "verdict_from_csv": ".external_table",
-    "compare_networks": ".external_table",
-    "has_plan": ".external",
     "read_networks": ".external_table",
     "read_targets": ".external_files",
+    "register_method": ".methods",
+    "verdict_from_csv": ".external_table",
+    "without_rows": ".runner",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Modules are imported on demand, so that reading results for a report does not load torch.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
