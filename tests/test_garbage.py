@@ -23,11 +23,10 @@ QUICK = "--methods mtl,stl --seeds 1 --recipe epochs=1 --device cpu --quiet"
 RUN = f"run table.csv --targets p,q,r {QUICK} --out run"
 ARRAY_RUN = f"run table.csv --targets p,q,r --features-file rows.npy {QUICK} --out arrays"
 COMMANDS = {
-    "group scores.csv --budget 2 --compare groups.json --cost costs.csv": ("scores.csv", "groups.json", "costs.csv"),
+    "group scores.csv --budget 2": ("scores.csv",),
     "group long.json --budget 2": ("long.json",),
     "plan long.json --budgets 2 --out new": ("long.json",),
     "verdict own/plan.csv --json": ("own/plan.csv", "own/settings.json", "own/run.sqlite"),
-    "verdict run --json": ("run/results.json",),
     "report run": ("run/results.json", "run/groupings.json"),
     "predict run table.csv": ("table.csv", "run/networks/networks.json", "run/networks/*.safetensors"),
     "predict arrays rows.npy": ("rows.npy",),
@@ -76,8 +75,6 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         affinity = Affinity.from_history(draw.normal(size=(30, 3, 3)), TASKS)
         affinity.save("long.json")
         affinity.to_csv("scores.csv")
-        Path("costs.csv").write_text("group,cost\np,1\nq,1\nr,1\np+q,1\np+r,1\nq+r,1\np+q+r,1\n")
-        assert main(["group", "scores.csv", "--budget", "2", "--out", "groups.json"]) == 0
         assert main(["plan", "long.json", "--budgets", "2", "--seeds", "1", "--out", "own"]) == 0
         Path("own/plan.csv").write_text(Path("own/plan.csv").read_text().replace(",,,,\n", ",1.5,1.5,,\n"))
         assert main(RUN.split()) == main(ARRAY_RUN.split()) == 0

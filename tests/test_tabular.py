@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.cli.score_files import read_costs, read_table as read_scores
+from tagalong.cli.group import read_scores
 from tagalong.errors import InvalidInput, is_installed
 from tagalong.learn import Problem, Task, read_columns
 from tagalong.study import verdict_from_csv
@@ -25,7 +25,6 @@ Rows = list[list[str]]  # the first is the header
 NAMES = ("größe", "b")
 SQUARE: Rows = [["source", *NAMES], ["größe", "0.5", "1.5"], ["b", "2.5", "-1e-3"]]
 RESULTS: Rows = [["group", *NAMES], ["größe", "1.5", ""], ["b", "", "2.5"], ["größe+b", "3.5", "4.5"]]
-COSTS: Rows = [["group", "cost"], ["größe", "0.5"], ["2", "1.5"]]
 NUMBERS: Rows = [["größe", "b", "y"], *([f"{row * row % 17}.5", f"{row % 5}.25", f"{row}.75"] for row in range(30))]
 LOSSES: Rows = [["network", "seed", "task", "val_loss", "test_loss"]]
 for _network in ("größe", "b", "größe+b"):
@@ -56,7 +55,6 @@ def verdict(path: Path) -> Any:
 READERS: dict[str, tuple[Rows, Callable[[Path], Any]]] = {
     "square": (SQUARE, square),
     "results": (RESULTS, lambda path: read_scores(path).scores),
-    "costs": (COSTS, lambda path: read_costs(path, NAMES)),
     "run": (NUMBERS, problem),
     "verdict": (LOSSES, verdict),
 }

@@ -34,7 +34,7 @@ def test_the_error_names_the_file(
     status, _, err = tagalong(*arguments)
     assert status == 1, err
     assert "Traceback" not in err
-    assert f"tagalong: {file} could not be written: {FULL}" in " ".join(err.split())
+    assert f"tagalong: {file}: {FULL}" in " ".join(err.split())
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -43,5 +43,5 @@ def test_standard_output_that_cannot_be_written_is_named(tagalong: Terminal) -> 
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
     assert done.returncode == 1
-    assert " ".join(done.stderr.split()).startswith(f"tagalong: standard output could not be written: {FULL};")
+    assert " ".join(done.stderr.split()).startswith(f"tagalong: standard output: {FULL}")
     assert "Traceback" not in done.stderr

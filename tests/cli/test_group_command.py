@@ -1,4 +1,4 @@
-"""`tagalong group`: every kind of file and every option, and comparisons with a grouping of the user."""
+"""`tagalong group`: every kind of file and every option."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 from terminal import Terminal
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, Grouping, score_grouping, select_groups
+from tagalong.group import Candidate, Grouping, select_groups
 
 NAMES = ["age", "weight", "smoker", "ill"]
 MATRIX = np.array([[0, 0.5, 0.1, -0.2], [0.4, 0, 0, 0.1], [-0.1, 0.1, 0, 0.6], [0.3, 0.1, 0.5, 0]])
@@ -71,20 +71,6 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
     for most in (1, 1.5, 2):
         expected = select_groups(candidates, 2, max_total_cost=most)
         assert grouping_of(tagalong, name, "--max-total-cost", str(most)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "costs"),
-    [
-        ("costs.csv", "group,cost\na+b,1\nb + c,2\nc+a,1.5\n", {"ab": 1.0, "bc": 2.0, "ac": 1.5}),
-        ("sizes.csv", "group,cost\n2,1\n3,5\n", {"ab": 1.0, "bc": 1.0, "ac": 1.0, "abc": 5.0}),
-    ],
-)
-def test_costs_come_from_a_file(tagalong: Terminal, name: str, text: str, costs: dict[str, float]) -> None:
-    affinity = Affinity.from_matrix(np.arange(9.0).reshape(3, 3), list("abc"))
-    affinity.to_csv("m.csv")
-    expected = select_groups(affinity, 3, cost={frozenset(group): cost for group, cost in costs.items()})
-    assert grouping_of(tagalong, "m.csv", "--budget", "3", "--cost", write(name, text)) == expected
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -186,48 +172,3 @@ def test_groupings_are_saved(tagalong: Terminal) -> None:
     document = json.loads(Path("all.json").read_text())
     assert len(document["groupings"]) == 2
     assert "nor causation" in document["caution"]
-
-
-# Comparisons ---------------------------------------------------------------------------------------------------------
-
-MINE = [["age", "weight", "ill"], ["smoker", "ill"]]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(MINE),
-        json.dumps({"body": MINE[0], "habits": MINE[1]}),
-        score_grouping(AFFINITY, MINE).to_json(),
-    ],
-)
-def test_a_grouping_of_the_user_is_compared_with_the_best(tagalong: Terminal, text: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text))
-    mine, best = score_grouping(AFFINITY, MINE), select_groups(AFFINITY, 2)
-    assert json.loads(tagalong(*typed, "--json").out)["comparison"] == {
-        "mine": mine.to_document(),
-        "loss": best.value - mine.value,
-        "per_task": {task: score - mine.per_task[task] for task, score in best.per_task.items()},
-        "spent": {"mine": 2, "best": 2},
-    }
-    assert ["weight", "1", "0.5", "0.1", "0.3"] in [line.split() for line in tagalong(*typed).out.splitlines()]
-    tagalong("group", "a.csv", "--budget", "2", "--out", "best.json")
-    again = json.loads(tagalong("group", "a.csv", "--budget", "2", "--compare", "best.json", "--json").out)
-    assert again["comparison"]["loss"] == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "arguments", "named"),
-    [
-        ('[["age", "height"]]', "", "'height'"),
-        ('[["age", "weight"]]', "", "groups"),
-        ('[["age"], ["weight", "ill", "smoker"]]', "", "--allow-single"),
-        ('[["age", "weight"]', "", "mine.json"),
-        ('[["age", ["weight"]]]', "", "mine.json"),
-        ('{"format": "tagalong-grouping"}', "", "version"),
-        ('[["age", "weight", "ill", "smoker"]]', "--budgets 1,2", "--compare"),
-    ],
-)
-def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, named: str) -> None:
-    typed = ("group", write("a.csv", SQUARE), "--compare", write("mine.json", text), *arguments.split())
-    assert named in tagalong.error_of(*typed, *([] if "--budgets" in arguments else ["--budget", "2"]))

@@ -14,7 +14,7 @@ import pytest
 from terminal import Terminal
 
 from tagalong.cli import StudyProgress
-from tagalong.cli.messages import WarningPrinter
+from tagalong.cli.app import WarningPrinter
 
 RED, BELL, RETURN, REVERSE, CONTROL = "\x1b[31mred", "be\x07ll", "a\rb", "rt\u202el", "c\x9b31m"
 TASKS = (RED, BELL, REVERSE, CONTROL)

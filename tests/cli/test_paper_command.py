@@ -88,4 +88,4 @@ def test_a_problem_that_does_not_fit_into_memory_is_a_one_line_error(
         raise MemoryError("Unable to allocate 112. GiB")
 
     monkeypatch.setattr("tagalong_paper.experiment_setup.load_problem", load)
-    assert tagalong.error_of("paper", "main") == "not enough memory: Unable to allocate 112. GiB"
+    assert tagalong.error_of("paper", "main") == "Unable to allocate 112. GiB"

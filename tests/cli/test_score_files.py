@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tagalong.affinity import Affinity
-from tagalong.cli.score_files import read_costs, read_scores
+from tagalong.cli.group import read_scores
 from tagalong.group import Candidate, select_groups
 from tagalong.tabular import TableError
 
@@ -41,7 +41,6 @@ def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
     table = read_scores(tmp_path / "affinity.json")
     assert table.kind == "affinity"
     np.testing.assert_array_equal(table.scores.history, affinity.history)
-    assert str(table) == "affinity of 3 tasks, row helps column"
 
 
 def test_a_task_may_be_called_group(tmp_path: Path) -> None:
@@ -78,12 +77,3 @@ def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
     table = read_scores(path)
     assert table.scores[frozenset("ab")] == {"a": 3.0}
     assert select_groups(table.scores, 2).value == 5
-
-
-def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "costs.csv"
-    path.write_text("group,cost\n1,0.5\na+b,2\nb,1\n")
-    assert read_costs(path, ["a", "b"]) == {1: 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
-    assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
-    with pytest.raises(TableError, match="joined by"):
-        read_costs(path, ["a"])

@@ -77,8 +77,7 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     quiet = tagalong("run", "table.csv", *ROLES, *SMALL, "--out", "out", *QUICK, "--methods", "mtl,stl,tag", "--quiet")
     assert quiet.err == "", "nothing is trained again"
     assert "models" in quiet.out.splitlines()[0]
-    assert tagalong("verdict", "out", "--quiet").out == quiet.out
-    assert "folder of a run" in tagalong.error_of("verdict", "out", "--out", "out")
+    assert tagalong("report", "out").out.startswith(quiet.out)
     roles = ("--targets", "age,ill", "--ignore", "id,town,weight,kind", "--out", "out")
     assert "out" in tagalong.error_of("run", "table.csv", *roles, *QUICK), "the folder of another problem"
 
@@ -117,9 +116,15 @@ def test_predictions_have_the_losses_and_the_spread_that_the_run_reports(tagalon
     flagged = list(csv.reader(result.out.splitlines()))[1:]
     assert [number for number, row in enumerate(flagged) if row != rows[number]] == [7]
     assert flagged[7][-1] == "1"
-    assert "1 row with numbers far outside the range of the training rows, in p" in result.err
-    study.best("mtl").save("out")
-    assert "spread there is always 0" in tagalong("predict", "out", "test.csv", "--spread").err
+    assert "outside the range of the training rows, in p" in result.err
+    header, *kept = csv.reader(tagalong("predict", "out", "test.csv", "--keep", "id,town").out.splitlines())
+    assert header[:3] == ["id", "town", "age"]
+    assert [row[2:] for row in kept] == rows
+    assert [row[0] for row in kept] == [str(number) for number in test.id]
+    assert "'weight'" in tagalong.error_of("predict", "out", "test.csv", "--keep", "id,weight")
+    one = json.loads(tagalong("predict", "out", "test.csv", "--networks", "1", "--json").out)
+    assert one["age"] == pytest.approx(study.best("mtl").predict("test.csv")["age"].tolist())
+    assert "--networks" in tagalong.error_of("predict", "out", "test.csv", "--networks", "9")
 
 
 def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: Terminal, table: Path) -> None:
@@ -187,7 +192,7 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         ("plan big.csv --budgets 2", "scores"),
         ("verdict missing.csv", "missing.csv"),
         ("verdict table.csv", "network"),
-        ("verdict .", "results"),
+        ("verdict .", "cannot be read"),
         ("leaderboard --tables nhanse", "did you mean 'nhanes'"),
         ("leaderboard --tables nhanes --seeds 0", "--seeds"),
         ("run junk.csv --targets x", "--targets"),

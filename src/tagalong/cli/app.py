@@ -1,11 +1,14 @@
-"""The `tagalong` command: its subcommands, their help pages, and the exit status."""
+"""The `tagalong` command: its subcommands, their help pages, messages of errors, and the exit status."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -13,23 +16,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tagalong._version import __version__
-from tagalong.errors import InvalidInput
 from tagalong.registry import Registry
 
 from .group import group
-from .messages import FAILED, INTERRUPTED, STOPPED, CommandError, WarningPrinter, explain_error, spell_options
 from .options import expand_groups
 from .own_networks import plan, verdict
 from .predict import predict
 from .run import demo, problems, report, run
 from .terminal import print_error
 
-COMPLETION_VARIABLE = "_TAGALONG_COMPLETE"  # set by the shell during tab completion
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Your data": (run, predict, report),
     "Your own training loop": (group, plan, verdict),
     "Examples": (demo, problems),
 }
+FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
+STOPPED = "stopped; what is finished is kept, and the same command continues"
+REFERENCE = re.compile(r"`([\w.]+)(?:=([^`]*))?`")
 RESEARCH = ("paper", "leaderboard")
 PURPOSE = """Which tasks should train together?
 
@@ -68,11 +71,71 @@ See `tagalong COMMAND --help` for details; `tagalong --install-completion` sets 
 """
 
 
+class CommandError(ValueError):
+    """Invalid input, in a message that names the options of the command."""
+
+
+def spell_options(message: str, parameters: Sequence[Any] = ()) -> str:
+    """Replaces the arguments of the library that a message names, in backticks, by the options of a command.
+
+    Args:
+        message: the message of an error.
+        parameters: the command's parameters, as created by typer.
+
+    Example:
+        >>> import typer
+        >>> app = typer.Typer()
+        >>> @app.command()
+        ... def roll(max_size: int = 3, fair: bool = True): ...
+        >>> parameters = typer.main.get_command(app).params
+        >>> spell_options("`max_size` must be 4; pass `max_size=4` or `fair=False`, not `axis`", parameters)
+        '--max-size must be 4; pass --max-size 4 or --no-fair, not axis'
+    """
+    known = {parameter.name: parameter for parameter in parameters}
+
+    def spell(reference: re.Match[str]) -> str:
+        name, _, setting = reference[1].partition(".")
+        value = (reference[2] or "").strip("'\"")
+        if name not in known:
+            return reference[0].strip("`")
+        if known[name].param_type_name == "argument":
+            return str(known[name].metavar or name)
+        if known[name].is_flag:
+            return str((known[name].secondary_opts if value == "False" else known[name].opts)[0])
+        return " ".join(filter(None, [known[name].opts[0], setting, value]))
+
+    return REFERENCE.sub(spell, message)
+
+
+def explain_error(error: Exception) -> tuple[int, str] | None:
+    """Returns the exit status and the message for an error that the user can fix, or None for a bug."""
+    if hasattr(error, "format_message"):  # a command line that typer cannot parse
+        return INVALID, error.format_message().replace("Value error, ", "")
+    if isinstance(error, OSError) and error.strerror:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return FAILED if is_full else INVALID, f"{error.filename or 'standard output'}: {error.strerror}"
+    text = spell_options(str(error)) or type(error).__name__
+    if isinstance(error, BrokenExecutor):  # a worker was killed or ran out of memory
+        return FAILED, text
+    is_missing_package = isinstance(error, ImportError) and "pip install" in text
+    is_fixable = is_missing_package or isinstance(error, (ValueError, OSError, MemoryError))
+    return (INVALID, text) if is_fixable else None
+
+
+class WarningPrinter(logging.Handler):
+    """Prints the warnings of the library."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_error(f"warning: {record.getMessage()}")
+
+
 class FlagsWithoutType:
     """Leaves out the type of flags on help pages."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the options and arguments."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False):
@@ -107,25 +170,10 @@ class RootCommand(FlagsWithoutType, TyperGroup):
         self._registry = Registry("command", _to_command, self.commands)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of all commands that can be loaded."""
         return list(self._registry.load())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command with this name."""
-        try:
-            return self._registry.find(cmd_name, "command")
-        except InvalidInput:
-            if ctx.resilient_parsing:  # in shell completion, there is nothing to suggest
-                return None
-            raise
-
-    def invoke(self, ctx: Any) -> Any:
-        """Runs a subcommand; Ctrl-C ends it with a message."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            print_error(STOPPED)
-            raise typer.Exit(INTERRUPTED) from None
+        return self._registry.get(cmd_name)
 
 
 def _to_command(name: str, loaded: Any) -> Any:
@@ -186,26 +234,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     warnings, logger = WarningPrinter(), logging.getLogger("tagalong")
-    if COMPLETION_VARIABLE not in os.environ:  # they would show up in the line being typed
-        logger.addHandler(warnings)
+    logger.addHandler(warnings)
     try:
         for before, word in pairwise(["tagalong", *words]):
             if not word.strip():  # e.g. an unset variable of the shell; as a path, it would be the current folder
                 raise CommandError(f"the argument after {before} is empty")
         status = typer.main.get_command(app).main(words or ["--help"], prog_name="tagalong", standalone_mode=False)
         sys.stdout.flush()
-        return status if isinstance(status, int) else 0
+        if status == INTERRUPTED:
+            print_error(STOPPED)
+        return status or 0
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             # Standard output cannot be written, of which the interpreter would complain at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return FAILED
         explained = explain_error(error)
         if explained is None:
             raise
         status, message = explained
-        print_error(message)
+        if not isinstance(error, BrokenPipeError):
+            print_error(message)
         return status
     finally:
         logger.removeHandler(warnings)

@@ -6,11 +6,11 @@ what the user has typed, and to add an option is to add a field.
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -24,7 +24,7 @@ METHODS = (
 )
 # Panels of the help pages
 DATA, TASKS, COMPARISON, TRAINING, OUTPUT = "Data", "Tasks", "Comparison", "Training", "Output"
-MAX_BUDGETS = 10_000
+MAX_BUDGET = 10_000  # so that a range takes no time
 SCORES, COST, CONSTRAINTS, SEARCH = "Scores", "Networks and cost", "Constraints", "Search"
 
 
@@ -41,13 +41,6 @@ def complete_methods(incomplete: str) -> list[str]:
 
 
 # Parsers, which raise `ValueError` for a text that they cannot read
-
-
-class Setting(NamedTuple):
-    """A setting and its value."""
-
-    name: str
-    value: Any
 
 
 def parse_names(text: str) -> list[str]:
@@ -80,12 +73,6 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """Parses comma-separated pairs of a name and a number.
-
-    Example:
-        >>> parse_weights("age=2,ill=0.5")
-        {'age': 2.0, 'ill': 0.5}
-    """
     return {name: float(word) for name, word in parse_pairs(text).items()}
 
 
@@ -96,57 +83,49 @@ def parse_budgets(text: str) -> list[int]:
         >>> parse_budgets("1,3-5")
         [1, 3, 4, 5]
     """
-    budgets: dict[int, None] = {}
+    expected = "must have integers or ranges, e.g. 2,3 or 2-4"
+    budgets: list[int] = []
     for part in parse_names(text):
         first, _, last = part.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
-            raise ValueError(f"must have positive integers or ranges, e.g. 2,3 or 2-4, found {part!r}")
-        span = range(int(first), int(last or first) + 1)
-        if len(span) not in range(1, MAX_BUDGETS):
-            raise ValueError(f"must have ranges from a smaller to a larger number, found {part!r}")
-        budgets |= dict.fromkeys(span)
-    return list(budgets)
+            raise ValueError(f"{expected}, found {part!r}")
+        budgets += range(int(first), min(int(last or first), MAX_BUDGET) + 1)
+    if not budgets:
+        raise ValueError(f"{expected}, found {text!r}")
+    return list(dict.fromkeys(budgets))
 
 
-def parse_setting(text: str) -> Setting:
+def parse_cost(text: str) -> float | Callable[[frozenset[str]], float]:
+    """Parses the cost of a network: a number, half-single, or ENCODER+HEAD.
+
+    Example:
+        >>> parse_cost("10+0.5")(frozenset({"age", "ill"}))
+        11.0
+    """
+    if text == "half-single":
+        return lambda group: 0.5 if len(group) == 1 else 1.0
+    numbers = [float(part) for part in text.split("+")]
+    if len(numbers) == 1:
+        return numbers[0]
+    encoder, head = numbers
+    return lambda group: encoder + head * len(group)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
     """Parses NAME=VALUE. The value is a Python literal, `true`, `false`, or else text.
 
     Example:
-        >>> parse_setting("tag.every=1").value, parse_setting("size=full").value, parse_setting("teach=false").value
-        (1, 'full', False)
+        >>> parse_setting("tag.every=1"), parse_setting("size=full"), parse_setting("teach=false")
+        (('tag.every', 1), ('size', 'full'), ('teach', False))
     """
     name, sign, word = (part.strip() for part in text.partition("="))
     if not (name and sign):
         raise ValueError(f"must have the form NAME=VALUE, found {text!r}")
-    if word in ("true", "false"):  # as in JSON and YAML
-        return Setting(name, word == "true")
     try:
-        return Setting(name, ast.literal_eval(word))
+        value = {"true": True, "false": False}.get(word)  # as in JSON and YAML
+        return name, ast.literal_eval(word) if value is None else value
     except (ValueError, SyntaxError):
-        return Setting(name, word)
-
-
-def parse_method_setting(text: str) -> Setting:
-    """Parses METHOD.OPTION=VALUE; see `parse_setting`."""
-    setting = parse_setting(text)
-    method, dot, option = setting.name.partition(".")
-    if not (method and dot and option):
-        raise ValueError(f"must have the form METHOD.OPTION=VALUE, e.g. tag.every=1, found {text!r}")
-    return setting
-
-
-def by_method(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
-    """Returns the options of each method.
-
-    Example:
-        >>> by_method([Setting("tag.every", 1), Setting("tag.update", "sgd")])
-        {'tag': {'every': 1, 'update': 'sgd'}}
-    """
-    options: dict[str, dict[str, Any]] = {}
-    for name, value in settings:
-        method, _, option = name.partition(".")
-        options.setdefault(method, {})[option] = value
-    return options
+        return name, word
 
 
 def option(
@@ -299,7 +278,7 @@ class ProblemOptions:
 
     tasks: TasksOption = None
     settings: Annotated[
-        list[Setting] | None,
+        list[Any] | None,
         option(
             DATA,
             "Setting of a problem by name, e.g. rows=8000; may be repeated.",
@@ -309,7 +288,7 @@ class ProblemOptions:
         ),
     ] = None
     recipe: Annotated[
-        list[Setting] | None,
+        list[Any] | None,
         option(
             TRAINING,
             "Training setting, e.g. lr=0.01 or epochs=50; may be repeated.",
@@ -393,39 +372,35 @@ class StudyOptions(ComparisonOptions):
         ),
     ] = None
     options: Annotated[
-        list[Setting] | None,
+        list[Any] | None,
         option(
             COMPARISON,
             "Method option, e.g. tag.every=1; may be repeated.",
             "METHOD.OPTION=VALUE",
             "--set",
-            parser=parse_method_setting,
+            parser=parse_setting,
         ),
     ] = None
 
 
 @dataclass
-class NetworkCostOptions:
-    """What networks cost, and how much they may; see `select_groups`."""
+class SelectionOptions:
+    """How to choose networks; see `select_groups`."""
 
     cost: Annotated[
-        str | None,
+        Any,
         option(
             COST,
-            "Cost of a network: a number; half-single (0.5 for a single task, 1 otherwise); ENCODER+HEAD (e.g. "
-            "10+0.5), where HEAD is added once per task; or a file with the cost of each group.",
+            "Cost of a network: a number; half-single (0.5 for a single task, 1 otherwise); or ENCODER+HEAD (e.g. "
+            "10+0.5), where HEAD is added once per task.",
             "COST",
+            parser=parse_cost,
         ),
     ] = None
     max_cost: Annotated[float | None, option(COST, "Maximum cost of a single network, e.g. its latency.", "NUMBER")] = (
         None
     )
     max_total_cost: Annotated[float | None, option(COST, "Maximum sum of the costs of all networks.", "NUMBER")] = None
-
-
-@dataclass
-class SelectionOptions:
-    """The other arguments of `select_groups`."""
 
     objective: Annotated[
         Literal["max", "min"],

@@ -10,6 +10,7 @@ import typer
 
 from tagalong.errors import InvalidInput, first_few, pluralize
 
+from .group import read_scores
 from .options import (
     COMPARISON,
     DATA,
@@ -80,8 +81,6 @@ def plan(
     """
     from tagalong.study import ExternalStudy, read_targets
 
-    from .score_files import read_scores
-
     affinities: list[Affinity] = []
     for file in affinity:
         table = read_scores(file, axis)
@@ -95,17 +94,13 @@ def plan(
     request = {"budgets": [budget for budget in DEFAULT_BUDGETS if budget <= len(tasks)], **given(comparison)}
     study = ExternalStudy(tasks, out or Path("runs/own"), targets=labels, logits=logits)
     study.plan(affinities, **request, runs=runs)
-    _show_next_round(study, json=json, quiet=quiet)
+    _show_next_round(study, None, json=json, quiet=quiet)
 
 
 def verdict(
-    file: Annotated[
+    path: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            help="A table or JSON file with the results of networks, the folder of a run, or its results.json.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FILE", help="A table or JSON file with the results of networks.", show_default=False),
     ],
     targets: TargetsFileOption = None,
     kinds: KindsOption = None,
@@ -124,33 +119,22 @@ def verdict(
     Examples:
     - `tagalong verdict runs/own/plan.csv`: compare the networks, and write a report
     """
-    from tagalong.report import write_report
-    from tagalong.study import ExternalStudy, Results, compare_networks, has_plan, read_networks
+    from tagalong.study import ExternalStudy, compare_networks, has_plan, read_networks
 
-    folder = out or (file if file.is_dir() else file.parent)
-    is_run = file.is_dir() or (file.suffix.lower() == ".json" and not file.read_bytes().lstrip().startswith(b"["))
-    if has_plan(folder) or is_run:
-        typed = {"budgets": budgets, "targets": targets, "kinds": kinds, "logits": logits}
-        for name in (name for name, value in typed.items() if value):
-            raise InvalidInput(name, "can only be used with a table that has no plan", str(file), f"omit `{name}`")
-
+    folder = out or (path if path.is_dir() else path.parent)
     if has_plan(folder):
+        if budgets or targets or kinds or logits:
+            names = "`budgets`, `targets`, `kinds` and `logits`"
+            raise InvalidInput(names, "can only be used with a table that has no plan", str(path))
         study = ExternalStudy.load(folder)
-        if file.name != "results.json" and not file.is_dir():
-            study.tell_file(file)
-        _show_next_round(study, json=json, quiet=quiet, results=study.results_so_far())
+        if not path.is_dir():
+            study.tell_file(path)
+        _show_next_round(study, study.results_so_far(), json=json, quiet=quiet)
         return
-    if is_run:
-        results = Results.load(file)
-    else:
-        study, networks = read_networks(file, targets_file=targets, kinds=kinds, logits=logits)
-        results = compare_networks(study, networks, budgets, file.stem)
+    study, networks = read_networks(path, targets_file=targets, kinds=kinds, logits=logits)
+    results = compare_networks(study, networks, budgets, path.stem)
     if out is not None:
-        if (out / "run.sqlite").exists():
-            raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
-        results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
-        results.save(out / "results.json")
-        write_report(out)
+        write_results(results, out)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -159,7 +143,17 @@ def verdict(
         print_line(f"report: {out / 'report.html'}")
 
 
-def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: Results | None = None) -> None:
+def write_results(results: Results, out: Path) -> None:
+    """Writes the results and their report to a folder of their own."""
+    from tagalong.report import write_report
+
+    if (out / "run.sqlite").exists():
+        raise InvalidInput("out", "must not be the folder of a run", str(out), "its results would be overwritten")
+    results.save(out / "results.json")
+    write_report(out)
+
+
+def _show_next_round(study: ExternalStudy, results: Results | None, *, json: bool, quiet: bool) -> None:
     """Shows the results so far, and which networks to train next or, in the end, which would settle the verdict."""
     table, following = study.write_table(), study.next_round()
     settling = [] if table is not None or results is None else study.settling()
@@ -172,8 +166,6 @@ def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: 
         return
     if results is not None:
         show_results(results)
-    if quiet and table is not None:
-        print_line(str(table))
     if quiet:
         return
     if table is not None:
@@ -181,7 +173,7 @@ def _show_next_round(study: ExternalStudy, *, json: bool, quiet: bool, results: 
         place = f"round {following.round} of {following.rounds}"
         print_line(f"{place}: train {count} for {', '.join(following.methods)}; enter the results, then run:")
         print_line(f"tagalong verdict {table}")
-    elif settling:
+    if settling:
         names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in settling]
         print_line(f"To settle it, train {pluralize(len(names), 'more network')}: {first_few(names)}.")
     if results is not None and study.out is not None:

@@ -7,7 +7,6 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from tagalong.errors import InvalidInput, first_few, pluralize
@@ -75,13 +74,16 @@ def predict(
     outside = best.outside(inputs)
     if outside:
         columns.setdefault("outside", sum(flags.astype(int) for flags in outside.values()))
-    if not quiet:
-        _print_notes(best, outside, spread)
+        names = [name for name, flags in outside.items() if flags.any()]
+        if names and not quiet:
+            print_error(f"warning: some rows are far outside the range of the training rows, in {first_few(names)}")
     frame = pd.DataFrame(columns)
     if keep is not None:
         table = read_table(rows, as_text=True, keep_empty=True)
         if unusable := [name for name in keep if name not in table or name in frame]:
-            raise InvalidInput("keep", f"must name columns of {rows} that are not predicted", first_few(unusable))
+            raise InvalidInput(
+                "keep", f"must name columns of {rows} that are not predicted", first_few(list(map(repr, unusable)))
+            )
         frame = pd.concat([table[[*keep]].reset_index(drop=True), frame], axis=1)
 
     if out is not None:
@@ -92,19 +94,6 @@ def predict(
         print(frame.rename(columns=printable).to_csv(index=False, lineterminator="\n"), end="")
     elif not quiet:
         print_line(f"{pluralize(len(frame), 'row')} written to {out}")
-
-
-def _print_notes(best: Best, outside: Mapping[str, Any], spread: bool) -> None:
-    """Says which answers cannot be trusted: where rows are unusual, or a spread of 0 does not mean agreement."""
-    alone = [task.name for task in best.tasks if sum(task.name in group.serves for group in best.groups) == 1]
-    if spread and alone:
-        tasks = "every task" if len(alone) == len(best.tasks) else first_few(alone)
-        print_error(f"a single network answers {tasks}, so the spread there is always 0")
-    names = [name for name, flags in outside.items() if flags.any()]
-    if names:
-        rows = pluralize(int(np.logical_or.reduce(list(outside.values())).sum()), "row")
-        where = f"in {first_few(names)}; the column 'outside' counts them"
-        print_error(f"{rows} with numbers far outside the range of the training rows, {where}")
 
 
 def _prediction_columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:

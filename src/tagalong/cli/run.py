@@ -14,7 +14,6 @@ import typer
 from tagalong.errors import InvalidInput, first_few, pluralize
 from tagalong.rendering import TextTable, terminal_width
 
-from .messages import FAILED
 from .options import (
     COMPARISON,
     OUTPUT,
@@ -31,7 +30,6 @@ from .options import (
     TrainingOptions,
     WeightsOption,
     What,
-    by_method,
     given,
     option,
 )
@@ -85,7 +83,10 @@ def run(
 
     request = given(study)
     if study.options is not None:
-        request["options"] = by_method(study.options)
+        request["options"] = {}
+    for setting, value in study.options or ():
+        method, _, name = setting.partition(".")
+        request["options"].setdefault(method, {})[name] = value
     compare(problem, out, request, training, json=json, quiet=quiet, all_=all_)
 
 
@@ -146,14 +147,13 @@ def compare(
     else:
         show_results(results, all_=all_)
     if study.unwritten:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(1)
     if not (json or quiet):
         print_line(f"report: {folder / 'report.html'}")
         print_line(f"to make predictions: tagalong predict {folder} NEW.csv")
 
 
 def introduce(problem: Problem, about: str) -> None:
-    """Shows what is learned from how many rows and labels, and the warnings about the data."""
     from tagalong.learn import label_summary
 
     summary = label_summary(problem)
@@ -179,7 +179,6 @@ def introduce(problem: Problem, about: str) -> None:
 
 
 def show_results(results: Results, all_: bool = False) -> None:
-    """Shows the verdict, and all methods and tasks on demand."""
     for line in results.to_text(terminal_width(), details=all_).splitlines():
         print_line(line, bold=line.startswith("Use "))
 
@@ -228,11 +227,12 @@ def demo(
 
 def report(
     run: Run,
+    all_: AllOption = False,
     out: OutFile = None,
     open_: Annotated[bool, option(OUTPUT, "Open the report in a browser.", None, "--open")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Rewrites the report of a finished run.
+    """Shows the answer of a finished run again, and rewrites its report.
 
     The report, `report.html`, is a single file that works offline and can be emailed.
 
@@ -242,11 +242,13 @@ def report(
     from tagalong.report import write_report
     from tagalong.study import read_run
 
+    finished = read_run(run)
     with spinner("writing the report", quiet=json):
-        page = write_report(read_run(run), out)
+        page = write_report(finished, out)
     if json:
         print(dumps({"page": str(page)}))
     else:
+        show_results(finished.results, all_)
         print_line(f"report: {page}")
     if open_:
         typer.launch(page.absolute().as_uri())
