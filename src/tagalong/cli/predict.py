@@ -80,10 +80,8 @@ def predict(
     frame = pd.DataFrame(columns)
     if keep is not None:
         table = read_table(rows, as_text=True, keep_empty=True)
-        if unusable := [name for name in keep if name not in table or name in frame]:
-            raise InvalidInput(
-                "keep", f"must name columns of {rows} that are not predicted", first_few(list(map(repr, unusable)))
-            )
+        if unusable := [repr(name) for name in keep if name not in table or name in frame]:
+            raise InvalidInput("keep", f"must name columns of {rows} that are not predicted", first_few(unusable))
         frame = pd.concat([table[[*keep]].reset_index(drop=True), frame], axis=1)
 
     if out is not None:
