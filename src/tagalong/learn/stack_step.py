@@ -91,10 +91,10 @@ class StackStep:
     def _prepare(self) -> None:
         """Prepares the losses, labels, learning rates and optimizer for the networks that are in the stack."""
         self.losses = Losses(self.tasks, self.network, self._val_rows, self.trains[self.job_of_row])
-        own_targets = [self._own_targets[job] for job in self.job_of_row]
         problems = [self._problems[job] for job in self.job_of_row]
         train_weights, val_weights = zip(*((own.train.weights, own.val.weights) for own in problems), strict=True)
-        self.rows = LabeledRows(self._train_rows, self.losses, own_targets, train_weights)
+        targets = [self._own_targets[job] for job in self.job_of_row]
+        self.rows = LabeledRows(self._train_rows, self.losses, targets, train_weights)
         self.val = LabeledRows(self._val_rows, self.losses, (), val_weights)
 
         recipes = [self._recipes[job] for job in self.job_of_row]
@@ -106,8 +106,9 @@ class StackStep:
                 factors = parameter.new_tensor(relative).view(-1, *[1] * (parameter.dim() - 1))
                 self._relative_rates[parameter] = factors
 
-        has_own_losses = any(task.loss is not None for task in self.tasks)  # which may read values back from a GPU
-        is_captured = self.device.type == "cuda" and not has_own_losses and can_be_captured(self.network)
+        # A loss of a task's own may read values back from a GPU.
+        is_captured = self.device.type == "cuda" and not any(task.loss for task in self.tasks)
+        is_captured &= can_be_captured(self.network)
         self.optimizer = self._fastest.make_optimizer(self.stack.parameters.values(), captured=is_captured)
         self._step: Callable[[Tensor], object] = self._minimize
         if is_captured:
@@ -119,8 +120,8 @@ class StackStep:
     def train_epoch(self, epoch: int, running: NDArray[np.bool_]) -> None:
         self._drop_stopped(running)
         set_rate(self.optimizer, self._fastest.rate(epoch))
-        count, size = len(self._train_rows), self.problem.recipe.batch_size
-        parts = [batches(seed, epoch, count, size) for seed in self.stack.seeds]
+        count = len(self._train_rows)
+        parts = [batches(seed, epoch, count, self.problem.recipe.batch_size) for seed in self.stack.seeds]
         rows = torch.stack([torch.cat(own) for own in parts]).to(self.device)
         for batch in rows.split([len(part) for part in parts[0]], 1):
             self.network.at_step(self.steps)
@@ -145,19 +146,20 @@ class StackStep:
                 torch.lerp(old, parameter, relative, out=parameter)
 
     def validate(self) -> NDArray[np.float64]:
-        losses = np.full((*self.trains.shape, 3), np.nan)
-        rows = self.problem.recipe.batch_size
+        losses, size = np.full((*self.trains.shape, 3), np.nan), self.problem.recipe.batch_size
         losses[self.job_of_row] = self.val.mean_losses(
-            lambda inputs: self.losses.join(self.stack.outputs_on(inputs, rows))
+            lambda inputs: self.losses.join(self.stack.outputs_on(inputs, size))
         )
         losses[~self.trains] = np.nan
         return losses
 
     def keep(self, networks: NDArray[np.intp]) -> None:
-        self._best.copy_from(self.stack, self._rows_of(networks), torch.as_tensor(networks, device=self.device))
+        rows = self._rows_of(networks)
+        current = {name: tensor.index_select(0, rows) for name, tensor in self.stack.tensors.items()}
+        self._best.load(current, torch.as_tensor(networks, device=self.device))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
-        """Drops the networks that are not running if this pays."""
+        # Only if it pays
         jobs = self._arrange(job for job in dict.fromkeys(self.job_of_row.tolist()) if running[job])
         fraction = DROP_FRACTION
         if self.device.type == "cuda":
@@ -185,10 +187,8 @@ class StackStep:
         split = require_in_memory(self.problem.splits[part], OPERATION).to(self.device)
         outputs = self._best.outputs_on(split.inputs, self.problem.recipe.batch_size)
         scores: list[dict[str, Score]] = [{} for _ in self.jobs]
-        for task, learning in zip(self.tasks, learned.T, strict=True):
-            networks = np.flatnonzero(learning)
-            if not len(networks):
-                continue
+        trained = [(task, np.flatnonzero(own)) for task, own in zip(self.tasks, learned.T, strict=True) if own.any()]
+        for task, networks in trained:
             own_outputs = outputs.pop(task.name).index_select(0, torch.as_tensor(networks, device=self.device))
             weights = [self._problems[network].splits[part].weights for network in networks]
             scale = self.problem.scales.get(task.name)
@@ -201,14 +201,17 @@ class StackStep:
         return self._best.state_dicts([job.tasks for job in self.jobs])
 
     def state_dict(self) -> dict[str, Any]:
-        weights = {"stack": self.stack.tensors, "best": self._best.tensors, "optimizer": self.optimizer.state_dict()}
-        return {"steps": self.steps, "job_of_row": self.job_of_row.tolist(), **weights}
+        return {
+            "steps": self.steps,
+            "job_of_row": self.job_of_row.tolist(),
+            "stack": self.stack.tensors,
+            "best": self._best.tensors,
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._keep_only(np.array(state["job_of_row"]))
         self.steps = state["steps"]
-        with torch.no_grad():
-            for stack, tensors in ((self.stack, state["stack"]), (self._best, state["best"])):
-                for name, tensor in stack.tensors.items():
-                    tensor.copy_(tensors[name])
+        self.stack.load(state["stack"])
+        self._best.load(state["best"])
         self.optimizer.load_state_dict(adapt_optimizer_state(state["optimizer"], self.optimizer))

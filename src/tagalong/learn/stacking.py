@@ -151,11 +151,10 @@ class Stack:
         return moved
 
     @torch.no_grad()
-    def copy_from(self, other: Stack, source_indices: Tensor, target_indices: Tensor) -> None:
-        """Copies the weights and buffers of some networks from another stack."""
-        source = other.tensors
+    def load(self, tensors: Tensors, networks: Tensor | slice = slice(None)) -> None:
+        """Replaces the weights and buffers of some networks."""
         for name, tensor in self.tensors.items():
-            tensor.index_copy_(0, target_indices, source[name].index_select(0, source_indices))
+            tensor[networks] = tensors[name].to(tensor)
 
     def state_dicts(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
         """Returns a state dict for each network, with only the heads of its own tasks."""
