@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +75,7 @@ class CapturedStep:
         static_rows = rows.clone()
         torch.cuda.synchronize()
         try:
-            graph = self._capture(lambda: self._step(static_rows), generators)
+            graph = self._capture(lambda: self._step(static_rows), generators, self._pool)
         except RuntimeError as error:
             self._possible = False
             logger.info("training without CUDA graphs: %s", str(error).splitlines()[0])
@@ -82,11 +83,14 @@ class CapturedStep:
             self._recordings[rows.shape] = graph, static_rows
             logger.info("replaying steps on batches of shape %s as a CUDA graph", tuple(rows.shape))
             return
-        # A failed capture leaves generators in a state in which they would draw nonsense. Another capture ends it.
+        # A failed capture leaves generators in a state in which they would draw nonsense. Another capture ends it. It
+        # has memory of its own, since that of the failed one still counts as being recorded.
         self._capture(lambda: None, generators)
         self._seed()
 
-    def _capture(self, step: Callable[[], object], generators: Sequence[torch.Generator]) -> torch.cuda.CUDAGraph:
+    def _capture(
+        self, step: Callable[[], object], generators: Sequence[torch.Generator], pool: Any = None
+    ) -> torch.cuda.CUDAGraph:
         """Captures a step without running it.
 
         Unlike in `torch.cuda.graph`, garbage is not collected before, which would take longer than many steps, nor
@@ -99,7 +103,7 @@ class CapturedStep:
         try:
             with torch.cuda.stream(self._stream), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The CUDA Graph is empty")
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     step()
                 finally:
