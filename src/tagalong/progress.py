@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Protocol, runtime_checkable
 
 
@@ -37,6 +38,45 @@ class StepProgress(Protocol):
 
     def steps(self, n: int) -> None:
         """Records `n` more optimizer steps."""
+
+
+class TimeIsUp(Exception):
+    """Raised by a `TimeLimit` where work reports progress."""
+
+
+class TimeLimit:
+    """Passes progress on, and interrupts work once the time is up.
+
+    Args:
+        progress: the object that receives the updates.
+        seconds: the time from now on.
+
+    Attributes:
+        interrupts: whether work may be interrupted now.
+    """
+
+    def __init__(self, progress: Progress, seconds: float) -> None:
+        self._progress, self._end, self.interrupts = progress, monotonic() + seconds, False
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self._check()
+        self._progress.start(total, what, unit)
+
+    def advance(self, n: int) -> None:
+        self._progress.advance(n)
+        self._check()
+
+    def steps(self, n: int) -> None:
+        if isinstance(self._progress, StepProgress):
+            self._progress.steps(n)
+        self._check()
+
+    def done(self) -> None:
+        self._progress.done()
+
+    def _check(self) -> None:
+        if self.interrupts and monotonic() > self._end:
+            raise TimeIsUp
 
 
 class ProgressReporter:

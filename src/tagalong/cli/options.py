@@ -346,6 +346,10 @@ class StudyOptions(ComparisonOptions):
             "NUMBER|quick|10min",
         ),
     ] = None
+    time: Annotated[
+        str | None,
+        option(COMPARISON, "Stop training after this time, and leave out methods that are not finished.", "10min|2h"),
+    ] = None
     reference: Annotated[
         str | None,
         option(

@@ -15,6 +15,7 @@ from tagalong.documents import build
 from tagalong.errors import InvalidInput, pluralize
 from tagalong.group import Group
 from tagalong.learn import Diverged, Problem, Trained
+from tagalong.progress import TimeIsUp, TimeLimit
 from tagalong.score import Score
 
 from .documents import GroupingsFile
@@ -59,7 +60,11 @@ class Trial:
 
 
 def compare(
-    runner: Runner, request: StudyRequest, settings: Mapping[str, Any] | None = None, out: Path | None = None
+    runner: Runner,
+    request: StudyRequest,
+    settings: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    limit: TimeLimit | None = None,
 ) -> Results:
     """Lets all methods decide, trains their networks, and compares them; with folds, in each fold anew.
 
@@ -68,11 +73,19 @@ def compare(
         request: what to compare.
         settings: the settings of the results.
         out: the folder of the run, to which the decisions are written, or None.
+        limit: leaves out methods that are not finished in time, or None.
 
     Raises:
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
+    if limit is not None:
+        request = train_in_time(runner, request, limit)
+    return conclude(runner.problem, try_methods(runner, request), settings, out)
+
+
+def try_methods(runner: Runner, request: StudyRequest) -> list[Trial]:
+    """Lets all methods decide, and trains their networks, on each split of the rows."""
     trials = []
     for number, fold in enumerate(runner.folds(request.repeats)):
         own = request.in_fold(number)
@@ -83,7 +96,32 @@ def compare(
         own = replace(own, seeds=seeds)
         decisions = decide_all(fold, own)
         trials.append(Trial(fold, own, decisions, train_choices(fold, decisions, seeds), lost))
-    return conclude(runner.problem, trials, settings, out)
+    return trials
+
+
+def train_in_time(runner: Runner, request: StudyRequest, limit: TimeLimit) -> StudyRequest:
+    """Trains the networks of one method after another until the time is up.
+
+    The network for all tasks and the reference are trained in any case.
+
+    Returns:
+        The request without the methods that are not finished. All their networks are in the store.
+    """
+    for number, fold in enumerate(runner.folds(request.repeats)):
+        begin_all(fold, request.in_fold(number))
+    needed = ("mtl", request.reference[0])
+    late = []
+    for method in sorted(request.methods, key=lambda method: (method.name not in needed, method.order, method.name)):
+        limit.interrupts = method.name not in needed
+        try:
+            try_methods(runner, replace(request, methods=(method,)))
+        except TimeIsUp:
+            logger.warning("%s is left out, since the time is up", method.name)
+            late.append(method.name)
+    limit.interrupts = False
+    finished = tuple(method for method in request.methods if method.name not in late)
+    notes = [f"Left out, since the time was up: {', '.join(late)}."] if late else []
+    return replace(request, methods=finished, notes=(*request.notes, *notes))
 
 
 def conclude(

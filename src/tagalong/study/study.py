@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tagalong.errors import InvalidInput
 from tagalong.files import describe_unwritten
 from tagalong.learn import Problem
-from tagalong.progress import Progress
+from tagalong.progress import NoProgress, Progress, TimeLimit
 
 from .best import Best, keep_best
 from .decisions import compare
@@ -101,6 +101,7 @@ class Study:
         fresh_teachers: bool = True,
         reference: str | None = None,
         repeats: int | None = None,
+        time: str | float | None = None,
     ) -> Results:
         """Trains the networks that the methods need, unless they are already in the folder, and compares the methods.
 
@@ -129,6 +130,8 @@ class Study:
                 nor were chosen by it. Each fold repeats the whole procedure, and you get the networks of the first one.
                 1 means the problem's own split. Defaults to 5 for tables and arrays without given splits that have
                 fewer than 2,000 labelled rows, if `seeds` is not given, and otherwise to 1.
+            time: how long to train, e.g. "10min" or a number of seconds. Methods that are not finished then are left
+                out, except for `mtl` and the reference. Run again with more time to continue.
 
         Raises:
             ValueError: If the input is invalid. The message lists every problem, and nothing is trained.
@@ -148,20 +151,22 @@ class Study:
             fresh_teachers=fresh_teachers,
             reference=reference,
             repeats=repeats,
+            time=time,
         )
+        limit = None if request.seconds is None else TimeLimit(self._progress or NoProgress(), request.seconds)
         with open_runner(
             self.problem,
             self.out,
             executor=self._executor,
             device=self._device,
-            progress=self._progress,
+            progress=limit or self._progress,
             keep=self._keep,
         ) as runner:
             about = {**request.to_document(), "device": self._device, "executor": self._executor_name}
             settings = write_settings(self.out, self.problem, runner.keys.architecture, about)
             for note in request.notes:
                 logger.info("%s", note)
-            results = compare(runner, request, settings, self.out)
+            results = compare(runner, request, settings, self.out, limit)
             runner.unwritten += self._write_results(results, runner.folds(request.repeats)[0])
             logger.info("finished: %d networks in the store", len(runner.store))
         self.unwritten = tuple(runner.unwritten)

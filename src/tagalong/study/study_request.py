@@ -10,11 +10,19 @@ from typing import Any
 
 import torch
 
-from tagalong.errors import InvalidInput, collect, first_few, is_integer, is_positive_integer, raise_problems
+from tagalong.errors import (
+    InvalidInput,
+    collect,
+    first_few,
+    is_integer,
+    is_positive,
+    is_positive_integer,
+    raise_problems,
+)
 from tagalong.learn import Problem, Rows, Table, check_data
 
 from .defaults import default_budgets, default_methods
-from .methods import Method, Mtl, make_method
+from .methods import Method, Mtl, make_method, read_seconds
 from .records import TOGETHER, Label, label_key
 
 MAX_COPIES = 1_000  # the largest budget
@@ -38,6 +46,7 @@ class StudyRequest:
         fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
         reference: the method and budget that everything is compared with.
         repeats: the number of folds, or 1 for one split.
+        seconds: how long to train, or None.
     """
 
     methods: tuple[Method, ...] = ()
@@ -49,6 +58,7 @@ class StudyRequest:
     fresh_teachers: bool = True
     reference: Label = TOGETHER
     repeats: int = 1
+    seconds: float | None = None
 
     def in_fold(self, number: int) -> StudyRequest:
         """Returns the request for a fold, which has every n-th seed of n folds."""
@@ -83,6 +93,7 @@ def check_request(
     fresh_teachers: bool = True,
     reference: str | None = None,
     repeats: int | None = None,
+    time: str | float | None = None,
     problem: Problem | None = None,
 ) -> StudyRequest:
     """Returns the validated request, or raises a single error that lists every problem.
@@ -99,6 +110,7 @@ def check_request(
         fresh_teachers: see `Study.run`.
         reference: see `Study.run`.
         repeats: see `Study.run`.
+        time: see `Study.run`.
         problem: the data and architecture, or None if networks are not trained here.
     """
     if not isinstance(options or {}, Mapping) or not all(isinstance(own, Mapping) for own in (options or {}).values()):
@@ -113,6 +125,7 @@ def check_request(
     read_seeds = collect(problems, _read_seeds, usual_seeds if seeds is None else seeds)
     if not is_integer(confirm, minimum=0):
         problems.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
+    seconds = collect(problems, _read_time, time)
 
     # The effort and the passes are options of the methods that take them.
     own_options = {name: dict(own) for name, own in (options or {}).items()}
@@ -157,7 +170,7 @@ def check_request(
     first_fresh = max(read_seeds) + 1
     fresh = tuple(range(first_fresh, first_fresh + confirm * folds))
     return StudyRequest(
-        tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), fresh_teachers, label, folds
+        tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), fresh_teachers, label, folds, seconds
     )
 
 
@@ -192,6 +205,13 @@ def _read_methods(methods: Sequence[str | Method], options: Options, problems: l
         listed = ", ".join(map(repr, unused))
         problems.append(InvalidInput("options", "must only refer to methods in the comparison", listed))
     return list(made.values())
+
+
+def _read_time(time: str | float | None) -> float | None:
+    seconds = read_seconds(time) if isinstance(time, str) else time
+    if time is not None and not is_positive(seconds):
+        raise InvalidInput("time", "must be a duration such as '10min', or a number of seconds", repr(time))
+    return seconds
 
 
 def _read_budgets(budgets: Sequence[int]) -> tuple[int, ...]:

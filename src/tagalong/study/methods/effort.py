@@ -49,9 +49,8 @@ def read_effort(effort: Any) -> Effort:
         word = effort.strip().lower()
         if word in EFFORT_LEVELS:
             return Effort(float(EFFORT_LEVELS[word]))
-        timed = DURATION_PATTERN.fullmatch(word)
-        if timed and timed[2] in SECONDS_PER_UNIT and float(timed[1]) > 0:
-            return Effort(seconds=float(timed[1]) * SECONDS_PER_UNIT[timed[2]])
+        if (seconds := read_seconds(word)) is not None:
+            return Effort(seconds=seconds)
         if re.fullmatch(r"\d+(\.\d+)?", word):
             effort = float(word)
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and 1 <= effort <= MAX_TRAININGS:
@@ -61,6 +60,14 @@ def read_effort(effort: Any) -> Effort:
         "or a duration such as '10min'"
     )
     raise InvalidInput("effort", expected, repr(effort))
+
+
+def read_seconds(text: str) -> float | None:
+    """Returns the seconds of a duration such as "10min" or "2 h", or None if the text is something else."""
+    timed = DURATION_PATTERN.fullmatch(text.strip().lower())
+    if timed is None or timed[2] not in SECONDS_PER_UNIT:
+        return None
+    return float(timed[1]) * SECONDS_PER_UNIT[timed[2]] or None
 
 
 def format_effort(effort: float) -> str:
