@@ -262,7 +262,7 @@ def test_objects_that_cannot_be_rules_are_refused(name: str, rule: Any) -> None:
     [
         ("magic", "'magic'"),
         ("MGDA(epsilon=0.1)", "register_rule"),
-        ("gradnorm:-1", "'gradnorm:-1'"),
+        ("gradnorm:-1", "gradnorm:ALPHA"),
         ("imtl-l", "2 tasks"),
     ],
 )

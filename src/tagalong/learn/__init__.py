@@ -22,7 +22,7 @@ from .capacity import (
     relative_step_cost as relative_step_cost,
     width_of_size as width_of_size,
 )
-from .chunks import bytes_per_network as bytes_per_network
+from .chunks import bytes_per_network as bytes_per_network, why_not_batched as why_not_batched
 from .classical import FITTED as FITTED, why_not_fitted as why_not_fitted
 from .column_types import read_columns as read_columns
 from .constant import (
@@ -79,7 +79,6 @@ from .skill import (
     task_skills as task_skills,
 )
 from .splitting import PARTS as PARTS
-from .stackable import why_not_batched as why_not_batched
 from .tabm import TabM as TabM, TabMHeads as TabMHeads
 from .task import Task as Task
 from .teaching import (
