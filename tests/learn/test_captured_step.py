@@ -6,27 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from batched_problems import MLP_WITH_DROPOUT, make_problem
+from batched_problems import MLP_WITH_DROPOUT, assert_same, make_problem
 from learn_small import TASKS, encoder, small_problem
 from test_plain_loop import KINDS
 from torch import Tensor, nn
 
 from tagalong.learn import Job, Problem, Recipe, Trained, module_step, train
 from tagalong.learn.captured_step import CapturedStep, can_be_captured
-
-
-def assert_close(found: Trained, expected: Trained, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(found.curve, expected.curve, rtol=tolerance)
-    assert (found.best_epoch, found.steps, found.parameters) == (
-        expected.best_epoch,
-        expected.steps,
-        expected.parameters,
-    )
-    assert found.state.keys() == expected.state.keys()
-    for name, tensor in expected.state.items():
-        torch.testing.assert_close(found.state[name], tensor, rtol=100 * tolerance, atol=tolerance)
-    for task, score in expected.test.items():
-        np.testing.assert_allclose(found.test[task].loss, score.loss, rtol=10 * tolerance)
 
 
 class Branching(nn.Module):
@@ -62,17 +48,18 @@ def test_graphs_give_the_same_networks(
     settings = {"optimizer": optimizer, "schedule": schedule, "period": 3, "epochs": 12, "patience": None}
     problem = make_problem(MLP_WITH_DROPOUT, tasks=KINDS, lr=2**-5, **settings)
     job = Job(problem.names, seed=5)
-    rounded = schedule == "cosine"  # graphs read rates in single precision, which holds the other rates exactly
+    # Graphs read rates in single precision, which holds all but those of a cosine exactly.
+    tolerances = (1e-5, 1e-4) if schedule == "cosine" else (1e-9, 1e-7)
     found = train(problem, job, device="cuda")
     assert "as a CUDA graph" in caplog.text
-    assert_close(found, without_graphs(monkeypatch, problem, job), 1e-6 if rounded else 1e-9)
+    assert_same(found, without_graphs(monkeypatch, problem, job), *tolerances)
 
 
 @pytest.mark.cuda
 def test_a_meter_leaves_no_trace_beside_graphs() -> None:
     problem = make_problem(MLP_WITH_DROPOUT, tasks=KINDS, epochs=12, patience=None)
     job = Job(problem.names)
-    assert_close(train(problem, job, device="cuda", meter={"every": 5}), train(problem, job, device="cuda"))
+    assert_same(train(problem, job, device="cuda", meter={"every": 5}), train(problem, job, device="cuda"))
 
 
 @pytest.mark.cuda
@@ -86,7 +73,7 @@ def test_a_run_of_graphs_resumes(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train(problem, job, device="cuda", checkpoint=path, progress=stop)
-    assert_close(train(problem, job, device="cuda", checkpoint=path), train(problem, job, device="cuda"))
+    assert_same(train(problem, job, device="cuda", checkpoint=path), train(problem, job, device="cuda"))
     with pytest.raises(KeyboardInterrupt):
         train(problem, job, checkpoint=path, progress=stop)
     np.testing.assert_allclose(

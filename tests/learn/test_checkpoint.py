@@ -55,8 +55,12 @@ def test_resumed_training_equals_uninterrupted_training(
 
 
 def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> None:
+    def kill(epoch: int) -> None:
+        raise Killed
+
     problem, path = small_problem(), tmp_path / "a.pt"
-    stop_after_one_epoch(problem, Job(TASKS), path)
+    with pytest.raises(Killed):
+        train(problem, Job(TASKS), checkpoint=path, progress=kill)
     others = [(problem, Job(TASKS, seed=1), None), (small_problem(Recipe(lr=0.1)), Job(TASKS), None)]
     for other, job, meter in [*others, (problem, Job(TASKS), {})]:
         with pytest.raises(ValueError, match="`checkpoint`"):
@@ -95,11 +99,3 @@ def test_a_killed_and_resumed_stack_equals_an_unbroken_one(tmp_path: Path, rule:
         assert_equal(resumed[job], trained)
         assert resumed[job].flattery == trained.flattery
     assert list(path.parent.iterdir()) == []
-
-
-def stop_after_one_epoch(problem: Problem, job: Job, path: Path) -> None:
-    def kill(epoch: int) -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        train(problem, job, checkpoint=path, progress=kill)

@@ -60,15 +60,19 @@ def test_affinity_equals_equation_1(held_out: bool) -> None:
         np.testing.assert_allclose(affinity.mean[i], expected, rtol=1e-6, atol=1e-12)
 
 
-def test_divergence_raises_an_error_with_the_cost(tmp_path: Path) -> None:
-    problem = small_problem(Recipe("sgd", lr=1e200, batch_size=8, epochs=30, patience=2))
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_divergence_raises_an_error_with_the_cost(tmp_path: Path, keep: str) -> None:
+    settings = {"epochs": 30, "patience": 2} if keep == "best" else {"epochs": 2, "patience": None}
+    problem = small_problem(Recipe("sgd", lr=1e200, batch_size=8, keep=keep, **settings))
+    with pytest.raises(Diverged):
+        list(train_many(problem, [Job(("age",)), Job(("age", "ill"))]))
     with pytest.raises(Diverged, match=r"age, ill with seed 7.*`recipe.lr`") as raised:
         train(problem, Job(("age", "ill"), seed=7), checkpoint=tmp_path / "a.pt")
     assert not list(tmp_path.iterdir()), "there is nothing to go on from"
     (lost,) = pickle.loads(pickle.dumps(raised.value)).networks  # as a worker would send it
     assert lost.diverged
     assert lost.state is None
-    assert (len(lost.curve), lost.steps) == (2, 2 * (len(problem.train) // 8)), "patience ends it"
+    assert (len(lost.curve), lost.steps) == (2, 2 * (len(problem.train) // 8)), "patience or epochs end it"
     assert all(np.isnan(score.loss) for score in (*lost.val.values(), *lost.test.values()))
 
 
@@ -123,21 +127,8 @@ def test_a_job_that_cannot_run_is_refused(job: Job, words: str) -> None:
         train_many(problem, [job])
 
 
-# Without early stopping ----------------------------------------------------------------------------------------------
-
-OVERFITTING = Recipe("sgd", lr=0.5, batch_size=8, epochs=12, patience=2)
-
-
-def test_last_weights_that_diverged_are_not_returned() -> None:
-    recipe = replace(OVERFITTING, lr=1e200, patience=None, keep="last")
-    with pytest.raises(Diverged, match=r"`recipe.lr`"):
-        train(small_problem(recipe), Job(TASKS))
-    with pytest.raises(Diverged, match=r"`recipe.lr`"):
-        list(train_many(small_problem(recipe), [Job(("age",)), Job(("age", "ill"))]))
-
-
 def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
-    problem = small_problem(replace(OVERFITTING, patience=None, keep="last"))
+    problem = small_problem(Recipe("sgd", lr=0.5, batch_size=8, epochs=12, patience=None, keep="last"))
     looks = [
         train(problem, Job(TASKS, epochs=3)),
         *train_many(problem, [Job(TASKS[:1], epochs=3), Job(TASKS, epochs=3)]),

@@ -363,7 +363,7 @@ class Training:
         networks = []
         for number, job in enumerate(self.jobs):
             diverged = bool(self.best_epoch[number] < 0)
-            own_curve = curve[number, : self.epochs_run[number], self.trains[number]].swapaxes(0, 1)
+            own_curve = curve[number, : self.epochs_run[number]][:, self.trains[number]]
             flattery = dict.fromkeys(job.tasks, 0.0)
             if self.problem.recipe.keep == "best":  # otherwise, validation rows choose nothing
                 weights = [self.problem.task(name).weight for name in job.tasks]

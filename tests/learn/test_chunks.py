@@ -14,7 +14,6 @@ from batched_problems import (
     Layers,
     all_jobs,
     assert_same,
-    check_some,
     images,
     make_problem,
     some_jobs,
@@ -23,7 +22,17 @@ from batched_problems import (
 )
 from torch import Tensor, nn
 
-from tagalong.learn import Job, Problem, Recipe, build_network, bytes_per_network, train, train_many
+from tagalong.learn import (
+    Job,
+    Problem,
+    Recipe,
+    Task,
+    build_network,
+    bytes_per_network,
+    train,
+    train_many,
+    why_not_batched,
+)
 from tagalong.learn.stack_step import StackStep
 
 SEEDS = (0, 3, 2**40)
@@ -120,35 +129,10 @@ def test_the_memory_of_a_network_grows_with_its_batch_weights_and_targets() -> N
 # Seeds that share a stack, and others --------------------------------------------------------------------------------
 
 
-class Noisy(nn.Module):
-    """Draws random numbers that are no dropout masks."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs + 1e-9 * torch.randn(inputs.shape, dtype=inputs.dtype)
-
-
-class Shuffled(nn.Module):
-    """Has a plain attribute that depends on the seed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.order = torch.randperm(6).tolist()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs[:, self.order]
-
-
-@pytest.mark.parametrize("layers", [[lambda: nn.AlphaDropout(0.01)], [Noisy], [Shuffled, lambda: nn.Linear(6, 4)]])
-def test_layers_that_cannot_be_stacked_are_trained_one_by_one(layers: Any, stacks: list[set[int]]) -> None:
-    problem = make_problem(Layers(*layers, lambda: nn.Dropout(0.1)), epochs=2)
-    check_some(problem, some_jobs(problem, SEEDS[:2], every=6))
-    assert stacks == []
-
-
 def test_many_networks_of_a_seed_are_not_trained_with_few_of_another(stacks: list[set[int]]) -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = [*all_jobs(problem), *some_jobs(problem, (1, 2), every=5)]
-    check_some(problem, jobs, every=6)
+    trained_together(problem, jobs)
     assert stacks == [{0}, {1, 2}]
 
 
@@ -163,37 +147,105 @@ def test_many_networks_are_trained_seed_by_seed_on_a_cpu(
     assert stacks == [set(SEEDS[:2]), {SEEDS[2]}]
 
 
-# Targets of their own ------------------------------------------------------------------------------------------------
+# What cannot be stacked ----------------------------------------------------------------------------------------------
 
 
-def soft_targets(problem: Any, seed: int) -> dict[str, Tensor]:
-    """Probabilities and values, as another network would predict them, some of them missing."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = len(problem.train)
-    targets = {
-        "size": torch.randn(rows, generator=generator, dtype=torch.float64),
-        "ill": torch.rand(rows, generator=generator, dtype=torch.float64),
-        "sort": torch.randn(rows, 3, generator=generator, dtype=torch.float64).softmax(1),
-        "price": torch.randn(rows, generator=generator, dtype=torch.float64),
-    }
-    for target in targets.values():
-        target[::7] = torch.nan
-    return targets
+class Careful(nn.Module):
+    """Branches on values, but only in evaluation."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs if self.training or inputs.mean() > 0 else inputs.clamp(min=0)
 
 
-# What cannot be trained ----------------------------------------------------------------------------------------------
+class Counting(nn.Module):
+    """Replaces a buffer instead of changing it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen = self.seen + 1
+        return inputs
+
+
+class Growing(nn.Module):
+    """Has state outside its buffers."""
+
+    calls = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        type(self).calls += 1
+        return inputs * self.calls
+
+
+class Noisy(nn.Module):
+    """Draws random numbers that are no dropout masks."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + 1e-9 * torch.randn(inputs.shape, dtype=inputs.dtype)
+
+
+class Shuffled(nn.Module):
+    """Has a plain attribute that depends on the seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = torch.randperm(4).tolist()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs[:, self.order]
+
+
+def with_layer(layer: Callable[[], nn.Module]) -> Problem:
+    return make_problem(Layers(lambda: nn.Linear(6, 4), layer))
+
+
+def with_shared_head() -> Problem:
+    shared = nn.Linear(8, 1).double()
+    tasks = [Task("a", kind="regression", head=lambda features: shared), Task("b", head=lambda features: shared)]
+    return make_problem(MLP_WITH_DROPOUT, tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: make_problem(MLP_WITH_DROPOUT), None),
+        (lambda: make_problem(CNN_WITH_BATCHNORM, images), None),
+        (lambda: with_layer(Noisy), "random numbers"),
+        (lambda: with_layer(lambda: nn.AlphaDropout(0.01)), "random"),
+        (lambda: with_layer(Shuffled), "differ"),
+        (lambda: make_problem(MLP_WITH_DROPOUT, amp="fp16"), "'bf16' can be batched"),
+        (lambda: with_layer(Careful), "vmap: "),
+        (lambda: with_layer(Counting), "encoder.1.seen"),
+        (lambda: with_layer(Growing), "differ"),
+        (with_shared_head, "heads.0"),
+    ],
+)
+def test_the_trial_says_why_a_problem_is_not_batched(make: Callable[[], Problem], reason: str | None) -> None:
+    problem = make()
+    random_state = torch.get_rng_state()
+    found = why_not_batched(problem)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_only_the_jobs_asked_for_count() -> None:
+    def loss(out: Tensor, target: Tensor) -> Tensor:
+        return (out.squeeze(1) - target).square() if out.mean() > 0 else (out.squeeze(1) - target).abs()
+
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=[Task("a", kind="custom", loss=loss), Task("b")])
+    assert str(why_not_batched(problem)).startswith("vmap: ")
+    assert why_not_batched(problem, [Job(("b",))]) is None
+    jobs = [Job(("b",), rule="uw"), Job(("b",), rule="pcgrad")]
+    assert "'pcgrad', 'uw'" in str(why_not_batched(problem, jobs))
 
 
 @pytest.mark.parametrize("rule", ["plain", "gradnorm"])
 def test_what_cannot_be_stacked_is_trained_one_by_one_and_this_is_logged(
     rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Branching(nn.Module):
-        def forward(self, inputs: Tensor) -> Tensor:
-            return inputs if inputs.sum() > 0 else -inputs
-
-    layers = [Branching] if rule == "plain" else []
-    problem = make_problem(Layers(lambda: nn.Linear(6, 4), *layers), epochs=2)
+    problem = with_layer(Careful) if rule == "plain" else make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = [Job(("size", "ill"), rule=rule), Job(("size", "sort"), rule=rule)]
     with caplog.at_level(logging.INFO):
         networks = trained_together(problem, jobs)
@@ -253,7 +305,7 @@ def test_seeds_rates_and_targets_on_a_gpu_equal_those_alone_there(
 ) -> None:
     problem = make_problem(encoder, inputs, lr=0.02)
     jobs = [*some_jobs(problem, SEEDS), *some_jobs(problem, SEEDS, lr=0.005)]
-    targets = {jobs[0]: {"size": soft_targets(problem, 0)["size"]}}
+    targets = {jobs[0]: {"size": torch.randn(70, dtype=torch.float64)}}
     networks = trained_together(problem, jobs, device="cuda", targets=targets)
     for job in jobs[::3]:
         assert_same(networks[job], train(problem, job, device="cuda", targets=targets.get(job)))
