@@ -197,7 +197,7 @@ def judge(folder: Path, name: str, split: int, models: Sequence[str]) -> dict[st
         for task in problem.tasks:
             outputs = [kept[own]["answers"][part][task.name] for own in model.split("+")]
             average = outputs[0] if len(outputs) == 1 else average_outputs(outputs, task.averaging)
-            scale = problem.scales.get(task.name)
+            scale = problem.answer_scales.get(task.name)
             losses[task.name] = score_outputs(task, average, problem.splits[part].targets[task.name], scale).rows
         return row_skills(losses, constants[part], units)
 

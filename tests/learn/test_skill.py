@@ -17,15 +17,16 @@ from tagalong.learn import (
     Split,
     Task,
     constant_losses,
-    floor_probabilities,
     mean_skill,
     row_influences,
     row_skills,
+    score_outputs,
     skill_constants,
     skill_units,
     task_skills,
     train,
 )
+from tagalong.study.best import ServedTask
 
 PARTS = ("train", "val", "test")
 
@@ -213,15 +214,28 @@ def test_differences_are_means_of_row_differences_with_the_right_standard_error(
     assert difference.std() / math.sqrt(400) == pytest.approx(spread, rel=0.1)
 
 
-@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
-def test_probabilities_have_a_floor(kind: str) -> None:
-    task = Task("x", kind, classes=3 if kind == "multiclass" else None)
-    outputs = torch.tensor([[30.0, 0.0, -30.0], [0.1, 0.2, 0.3]], dtype=torch.float64)[:, : task.head_size]
-    found = floor_probabilities(task.kind, outputs, labels=50)
-    if kind == "regression":
-        assert torch.equal(found, outputs)
-    elif kind == "binary":
-        assert found.sigmoid().flatten().tolist() == pytest.approx([0.99, outputs[1].sigmoid().item()])
-    else:
-        torch.testing.assert_close(found[1:].softmax(1), outputs[1:].softmax(1))
-        assert found.softmax(1)[0].tolist() == pytest.approx([1 / 1.02, 0.01 / 1.02, 0.01 / 1.02])
+def test_answers_of_every_network_have_a_floor_where_they_are_scored() -> None:
+    tasks = (Task("ill"), Task("stage", "multiclass", classes=3), Task("age", "regression"))
+    labels = {"ill": torch.tensor([0.0, 1.0]), "stage": torch.tensor([0.0, 2.0]), "age": torch.ones(2)}
+    rows = Split(torch.zeros(50, 2), {name: own.repeat(25) for name, own in labels.items()})
+    problem = Problem("floors", tasks, rows, rows, rows, MLP(2, (2,)))
+    outputs = torch.tensor([[30.0, 0.0, -30.0]], dtype=torch.float64)
+    for task in tasks:
+        scale, given = problem.answer_scales.get(task.name), outputs[:, : task.head_size]
+        loss = score_outputs(task, given, labels[task.name][1:], scale).loss
+        wrong = score_outputs(task, -given, labels[task.name][1:], scale).loss
+        if task.kind == "regression":
+            assert (loss, wrong) == (29.0**2, 31.0**2)
+        elif task.kind == "binary":
+            assert (loss, wrong) == pytest.approx((-math.log(0.99), -math.log(0.01)))
+            served = ServedTask(task.name, task.kind, scale).prediction(-given)
+            assert served.tolist() == pytest.approx([0.01])
+        else:
+            assert (loss, wrong) == pytest.approx((-math.log(0.01 / 1.02), -math.log(1 / 1.02)))
+            served = ServedTask(task.name, task.kind, scale).prediction(given)
+            np.testing.assert_allclose(served, [[1 / 1.02, 0.01 / 1.02, 0.01 / 1.02]])
+
+
+def test_the_floor_makes_no_scores_equal() -> None:
+    outputs, labels = torch.tensor([[8.0], [9.0], [-9.0], [-8.0]]), torch.tensor([0.0, 1.0, 0.0, 1.0])
+    assert score_outputs(Task("ill", error="auroc"), outputs, labels, (0.0, 1.0, -2.0, 2.0)).error == 0.25

@@ -60,7 +60,8 @@ def test_boosting_is_trained_once_kept_asked_and_exported(tmp_path: Path, monkey
     networks.export(tmp_path / "exported")
     program = next((tmp_path / "exported").glob("*.pt2"))
     outputs = torch.export.load(program).module()(problem.test.inputs)
-    found = torch.sigmoid(outputs["b"] if isinstance(outputs, dict) else outputs[1]).flatten().detach()
+    logits = outputs["b"] if isinstance(outputs, dict) else outputs[1]
+    found = torch.sigmoid(logits.clamp(*problem.answer_scales["b"][2:])).flatten().detach()
     np.testing.assert_allclose(found.numpy(), np.ravel(answers["b"]), rtol=1e-5)
 
 

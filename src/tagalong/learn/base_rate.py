@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -60,14 +61,12 @@ def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -
     return logs if task.kind == "multiclass" else logs.diff()
 
 
-def floor_probabilities(kind: Kind, outputs: Tensor, labels: int | Tensor) -> Tensor:
-    """Returns outputs [rows, outputs] whose probabilities are at least 1 / (2 · training labels), as a constant's are.
-
-    Otherwise, a single wrong answer that a model was sure of could outweigh all others.
+def floor_probabilities(kind: Kind, outputs: Tensor, labels: int) -> Tensor:
+    """Returns logits or log-probabilities whose probabilities are at least 1 / (2 · training labels).
 
     Args:
-        kind: the kind of the task, which has no loss of its own.
-        outputs: logits, as heads return them, or the outputs of a regression task, which are returned as they are.
+        kind: the kind of a task with classes.
+        outputs: logits [rows, outputs], as heads return them.
         labels: the number of training labels of the task.
 
     Example:
@@ -75,11 +74,15 @@ def floor_probabilities(kind: Kind, outputs: Tensor, labels: int | Tensor) -> Te
         tensor([[0.1000],
                 [0.7311]])
     """
-    lowest = 0.5 / torch.as_tensor(labels).to(outputs)
+    logits = outputs if kind == "binary" else outputs.log_softmax(1)
+    return logits.clamp(*output_range(kind, labels))
+
+
+def output_range(kind: Kind, labels: int) -> tuple[float, float]:
+    """Returns the lowest and highest logit or log-probability that `floor_probabilities` returns."""
     if kind == "binary":
-        largest = ((1 - lowest) / lowest).log()
-        return outputs.clamp(-largest, largest)
-    return outputs.log_softmax(1).clamp(min=lowest.log()) if kind == "multiclass" else outputs
+        return -math.log(2 * labels - 1), math.log(2 * labels - 1)
+    return -math.log(2 * labels), 0.0
 
 
 def read_targets(rows: Rows) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from .fitted_heads import (
 from .network import ModuleFactory
 from .preparation import raw_view
 from .rows import Split
-from .task import Kind, Task
+from .task import Task
 from .tree_libraries import LIBRARIES, boost_xgboost_vectors, join_trees
 
 TREES_AT_ONCE = 256
@@ -58,7 +58,6 @@ class TreesHead(FittedHead):
     """A sum of decision trees, whose nodes are numbered across all trees. A leaf is its own child.
 
     Args:
-        kind: the kind of the task.
         outputs: the number of outputs.
     """
 
@@ -71,8 +70,8 @@ class TreesHead(FittedHead):
     right: Tensor  # [nodes]
     value: Tensor  # [nodes, outputs], of leaves
 
-    def __init__(self, kind: Kind, outputs: int) -> None:
-        super().__init__(kind, outputs)
+    def __init__(self, outputs: int) -> None:
+        super().__init__(outputs)
         for name in ("roots", "feature", "left", "right"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
         self.register_buffer("threshold", torch.zeros(0))
@@ -90,8 +89,8 @@ class TreesHead(FittedHead):
         self.multiplications = len(self.roots) * self.depth
         self.has_categories = bool(self.categories.any())
 
-    def answer(self, inputs: Tensor) -> Tensor:
-        inputs = inputs.float()
+    def forward(self, inputs: Tensor) -> Tensor:
+        dtype, inputs = inputs.dtype, inputs.float()
         answers = self.constant.double().expand(inputs.shape[0], -1)
         for roots in self.roots.split(TREES_AT_ONCE):
             nodes = roots.long().expand(inputs.shape[0], -1)  # [rows, trees]
@@ -104,7 +103,7 @@ class TreesHead(FittedHead):
                 goes_left = torch.where(values.isnan(), self.missing_left[nodes], goes_left)
                 nodes = torch.where(goes_left, self.left[nodes], self.right[nodes]).long()
             answers = answers + self.value[nodes].sum(1, dtype=torch.float64)
-        return answers
+        return answers.to(dtype)
 
 
 class BoostedHeads(SeparateHeads):
@@ -120,7 +119,7 @@ class BoostedHeads(SeparateHeads):
         self.library = library
 
     def __call__(self, task: Task, features: int) -> FittedHead:
-        return TreesHead(task.kind, task.head_size)
+        return TreesHead(task.head_size)
 
     def fit_task(self, head: TreesHead, task: Task, levels: Sequence[int], train: Labelled, val: Labelled) -> None:
         kind, classes = task.kind, np.unique(train[1]).astype(int)
@@ -144,7 +143,7 @@ class VectorBoostedHeads(FittedHeads):
     """
 
     def __call__(self, task: Task, features: int) -> FittedHead:
-        return TreesHead(task.kind, task.head_size)
+        return TreesHead(task.head_size)
 
     def fit(self, heads: Iterable[Any], tasks: Sequence[Task], levels: Sequence[int], train: Split, val: Split) -> None:
         heads = list(heads)

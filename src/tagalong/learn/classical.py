@@ -21,7 +21,7 @@ from .network import ModuleFactory
 from .preparation import Scaling, Table
 from .recipe import Recipe
 from .rows import Rows, Split
-from .task import Kind, Task
+from .task import Task
 from .tree_libraries import LIBRARIES
 
 RIDGE_STRENGTHS = np.logspace(-2, 5, 15)  # for standardized inputs
@@ -35,20 +35,19 @@ class LinearHead(FittedHead):
     Args:
         features: the number of inputs.
         outputs: the number of outputs.
-        kind: the kind of the task.
     """
 
     lowest: Tensor
     highest: Tensor
     weight: Tensor
 
-    def __init__(self, features: int, outputs: int, kind: Kind) -> None:
-        super().__init__(kind, outputs)
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__(outputs)
         self.register_buffer("lowest", torch.zeros(features))
         self.register_buffer("highest", torch.zeros(features))
         self.register_buffer("weight", torch.zeros(outputs, features))
 
-    def answer(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         return functional.linear(inputs.clamp(self.lowest, self.highest), self.weight, self.constant)
 
 
@@ -56,7 +55,7 @@ class RidgeHeads(SeparateHeads):
     """Creates heads of ridge regression or logistic regression, whose strength cross-validation chooses."""
 
     def __call__(self, task: Task, features: int) -> FittedHead:
-        return LinearHead(features, task.head_size, task.kind)
+        return LinearHead(features, task.head_size)
 
     def fit_task(self, head: LinearHead, task: Task, levels: Sequence[int], train: Labelled, val: Labelled) -> None:
         from sklearn.linear_model import RidgeCV

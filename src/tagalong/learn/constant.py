@@ -42,7 +42,9 @@ def constant_scores(problem: Problem, part: str) -> dict[str, Score]:
     rows, scores = problem.splits[part].only(problem.base_rates), {}
     for name, targets in read_targets(rows).items():
         outputs = problem.base_rates[name].expand(len(targets), -1)
-        scores[name] = score_outputs(problem.task(name), outputs, targets, problem.scales.get(name), rows.weights)
+        scores[name] = score_outputs(
+            problem.task(name), outputs, targets, problem.answer_scales.get(name), rows.weights
+        )
     return scores
 
 
@@ -156,8 +158,8 @@ def _unweighted_losses(problem: Problem, part: str, constants: Mapping[str, Tens
             task = problem.task(name)
             if task.constant_loss is None:
                 outputs = constants[name].to(labels.device).expand(1, len(labels), *constants[name].shape)
-                losses[name].append(row_losses_of(task, outputs, labels)[0])
+                losses[name].append(row_losses_of(task, outputs, labels, problem.answer_scales.get(name))[0])
             else:
-                has_label = labels.isfinite().flatten(1).any(1) if labels.dim() > 1 else labels.isfinite()
+                has_label = labels.isfinite().unsqueeze(1).flatten(1).any(1)
                 losses[name].append(np.where(has_label.cpu().numpy(), task.constant_loss, np.nan))
     return {name: np.concatenate(chunks) for name, chunks in losses.items()}

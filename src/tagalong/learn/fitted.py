@@ -9,7 +9,7 @@ import numpy as np
 
 from .boosting import RawColumns
 from .early_stopping import halve_rows
-from .fitted_heads import FittedHead, FittedHeads, label_weights
+from .fitted_heads import FittedHead, FittedHeads
 from .job import Job, Trained
 from .network import build_network
 from .problem import Problem
@@ -30,9 +30,7 @@ def fit(problem: Problem, job: Job) -> Trained:
     assert isinstance(factory, FittedHeads)
     for task, head in zip(tasks, network.heads, strict=True):
         assert isinstance(head, FittedHead)
-        labels = int((label_weights(splits["train"], task) > 0).sum())
-        head.fill(labels=max(1, labels))
-        if labels:
+        if task.name in problem.base_rates:
             head.fill(constant=problem.base_rates[task.name].cpu())
     factory.fit(network.heads, tasks, levels, *encoded)
 

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .base_rate import floor_probabilities
 from .network import ModuleFactory
 from .rows import Split
-from .task import Kind, Task
+from .task import Task
 
 Array = NDArray[Any]
 Labelled = tuple[Array, Array, Array]  # inputs, labels and weights
@@ -37,25 +36,14 @@ class FittedHead(nn.Module):
     """A head whose buffers are fitted, and may have any shape.
 
     Args:
-        kind: the kind of the task.
         outputs: the number of outputs.
     """
 
     constant: Tensor  # [outputs], added to every answer
-    labels: Tensor  # how many training labels there are, which limits probabilities
 
-    def __init__(self, kind: Kind, outputs: int) -> None:
+    def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.kind = kind
         self.register_buffer("constant", torch.zeros(outputs))
-        self.register_buffer("labels", torch.ones(()))
-
-    @abstractmethod
-    def answer(self, inputs: Tensor) -> Tensor:
-        """Returns the outputs before the floor of probabilities."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return floor_probabilities(self.kind, self.answer(inputs).to(inputs.dtype), self.labels)
 
     def fill(self, **tensors: Any) -> None:
         """Sets buffers."""

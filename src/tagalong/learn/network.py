@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -244,14 +245,13 @@ class MLP(ModuleFactory):
         self.edges = checked_edges(edges, features)
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if count_bins(self.edges) else []
-        size = self.features + count_bins(self.edges)
-        sizes = [max(1, round(wanted * width)) for wanted in self.hidden]
-        for wide in sizes:
+        bins = count_bins(self.edges)
+        sizes = [self.features + bins, *(max(1, round(wanted * width)) for wanted in self.hidden)]
+        layers: list[nn.Module] = [PiecewiseLinear(self.edges)] if bins else []
+        for size, wide in pairwise(sizes):
             layers += [nn.Linear(size, wide), nn.ReLU()]
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))
-            size = wide
         return nn.Sequential(*layers)
 
     def __repr__(self) -> str:

@@ -58,8 +58,7 @@ def to_probabilities(labels: Tensor, classes: int) -> Tensor:
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     """Returns a string that identifies named tensors by their contents."""
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        content = tensors[name].detach().cpu().double().contiguous()
-        digest.update(f"{name!r} {tuple(content.shape)}".encode())
-        digest.update(content.numpy().tobytes())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name!r} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().double().numpy().tobytes())
     return digest.hexdigest()[:16]

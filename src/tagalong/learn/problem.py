@@ -26,7 +26,7 @@ from tagalong.errors import (
 from tagalong.tabular import TableSource
 
 from .arrays import Folds, Source, fields_from_arrays
-from .base_rate import base_rates
+from .base_rate import base_rates, has_constant, output_range
 from .classical import FITTED, fitted_network, why_not_fitted
 from .network import Encoder, EncoderName
 from .recipe import Recipe
@@ -415,6 +415,20 @@ class Problem:
     def base_rates(self) -> dict[str, Tensor]:
         """The best constant outputs for the training labels of each task, as far as there are any."""
         return base_rates(self)
+
+    @cached_property
+    def answer_scales(self) -> dict[str, tuple[float, ...]]:
+        """`scales` and, for each task with classes, 0, 1, and the range of outputs that are scored and served.
+
+        No probability is below 1 / (2 · training labels), as no constant's is. Otherwise, a single wrong answer that a
+        network was sure of could outweigh all others.
+        """
+        scales = dict(self.scales)
+        for task in self.tasks:
+            labels = int(self.train.labelled(task.name).sum())
+            if labels and task.kind != "regression" and has_constant(self, task):
+                scales[task.name] = (0.0, 1.0, *output_range(task.kind, labels))
+        return scales
 
     @cached_property
     def _variants(self) -> dict[tuple[str, str], Problem]:

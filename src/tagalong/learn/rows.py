@@ -74,7 +74,7 @@ class Split:
 
     def labelled(self, task: str) -> Tensor:
         """Returns whether each row has a label for this task. For dense targets, one label is enough."""
-        return self.targets[task].isfinite().reshape(len(self), -1).any(1)
+        return self.targets[task].isfinite().unsqueeze(1).flatten(1).any(1)
 
     def contents(self) -> Iterator[bytes]:
         """Yields the inputs, the targets sorted by name, and the weights.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,25 +49,21 @@ def average_scores_on(problem: Problem, networks: Sequence[Network], rows: Rows)
     """
     tasks = [problem.task(name) for name in dict.fromkeys(name for network in networks for name in network.tasks)]
     averages = {task.name: task.averaging for task in tasks}
-    losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
-    kept: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
+    chunks: dict[str, list[tuple[Any, ...]]] = {task.name: [] for task in tasks}
     for inputs, targets in rows.chunks():
         outputs = average_answers([outputs_on(network, inputs) for network in networks], averages)
         for task in tasks:
-            answers, labels = clip_outputs(outputs[task.name], problem.scales.get(task.name)), targets[task.name]
+            answers, labels = outputs[task.name].unsqueeze(0), targets[task.name]
             if labels.dim() == 1:  # a CPU computes so few losses sooner than a GPU starts
                 answers, labels = answers.cpu(), labels.cpu()
-            losses[task.name].append(row_losses_of(task, answers.unsqueeze(0), labels))
-            if not task.error_is_loss:
-                kept[task.name].append((answers, labels))
+            losses = row_losses_of(task, answers, labels, problem.answer_scales.get(task.name))
+            chunks[task.name].append((losses,) if task.error_is_loss else (losses, answers, labels))
     scores = {}
     for task in tasks:
-        answers_and_targets = None
-        if kept[task.name]:
-            all_answers, all_targets = map(torch.cat, zip(*kept[task.name], strict=True))
-            answers_and_targets = all_answers.unsqueeze(0), all_targets
-        scale, row_losses = problem.scales.get(task.name), np.concatenate(losses[task.name], 1)
-        (scores[task.name],) = _make_scores(task, row_losses, answers_and_targets, scale, [rows.weights])
+        all_losses, *kept = zip(*chunks[task.name], strict=True)
+        outputs_and_targets = (torch.cat(kept[0], 1), torch.cat(kept[1])) if kept else None
+        scale, row_losses = problem.answer_scales.get(task.name), np.concatenate(all_losses, 1)
+        (scores[task.name],) = _make_scores(task, row_losses, outputs_and_targets, scale, [rows.weights])
     return scores
 
 
@@ -79,8 +76,7 @@ def scores_of_outputs(
     weights: Sequence[Tensor | None],
 ) -> list[Score]:
     """Returns the score of each network for a task, given outputs [networks, rows, …] and the weights of its rows."""
-    outputs = clip_outputs(outputs, scale)
-    return _make_scores(task, row_losses_of(task, outputs, targets), (outputs, targets), scale, weights)
+    return _make_scores(task, row_losses_of(task, outputs, targets, scale), (outputs, targets), scale, weights)
 
 
 def score_outputs(
@@ -96,7 +92,7 @@ def score_outputs(
         task: the task.
         outputs: the outputs [rows, …] for the task.
         targets: the targets, with NaN for missing labels.
-        scale: see `Problem.scales`. Errors are in the units of the original data.
+        scale: see `Problem.answer_scales`. Errors are in the units of the original data.
         weights: the weight of each row, or None if all rows count the same.
 
     Example:
@@ -107,17 +103,22 @@ def score_outputs(
     return score
 
 
-def clip_outputs(outputs: Tensor, scale: tuple[float, ...] | None) -> Tensor:
-    """Clips standardized answers to the range that the scale allows, if any; see `Problem.scales`."""
+def clip_outputs(task: Task, outputs: Tensor, scale: tuple[float, ...] | None) -> Tensor:
+    """Clips outputs [networks, rows, …] to the range of the scale, if it has one; see `Problem.answer_scales`."""
     if scale is None or len(scale) == 2:
         return outputs
     mean, deviation, low, high = scale
+    if task.kind == "multiclass":
+        outputs = outputs.log_softmax(2)
     clipped = outputs.clamp((low - mean) / deviation, (high - mean) / deviation)
     return torch.where(outputs.isfinite(), clipped, outputs)  # so that networks that diverged have no finite loss
 
 
-def row_losses_of(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """Returns the losses [networks, rows], with NaN for missing labels."""
+def row_losses_of(
+    task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, ...] | None = None
+) -> NDArray[np.float64]:
+    """Returns the losses [networks, rows] of clipped outputs, with NaN for missing labels."""
+    outputs = clip_outputs(task, outputs, scale)
     if task.loss is None:
         # The loss of a row depends on no other row, so the rows of all networks are computed as if they were of one.
         count, values = len(outputs), targets.double()
@@ -158,7 +159,9 @@ def _make_scores(
     errors = losses
     if outputs_and_targets is not None and not task.error_is_loss:
         errors = _errors(task, *outputs_and_targets, scale, row_weights)
-    return [Score(*values) for values in zip(losses, errors, rows.astype(np.float32), strict=True)]
+    with np.errstate(over="ignore"):  # losses that are too large for single precision are infinite
+        single = rows.astype(np.float32)
+    return [Score(*values) for values in zip(losses, errors, single, strict=True)]
 
 
 def _errors(
@@ -167,8 +170,11 @@ def _errors(
     """Returns the error of each network, given outputs [networks, rows, …] and weights [networks, rows].
 
     Missing labels are ignored, and the error is NaN if all are missing. Dense targets are compared element by element.
-    A custom error function receives only rows without missing labels and with a weight.
+    A custom error function receives only rows without missing labels and with a weight. Probabilities are not clipped,
+    so that no scores become equal.
     """
+    if task.kind == "regression":
+        outputs = clip_outputs(task, outputs, scale)
     present, weights = torch.isfinite(targets), weights.to(targets.device)
     mean, deviation = (0.0, 1.0) if scale is None else scale[:2]
     answers, actual = (values.double() * deviation + mean for values in (outputs, targets))

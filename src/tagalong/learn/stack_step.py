@@ -191,7 +191,7 @@ class StackStep:
         for task, networks in trained:
             own_outputs = outputs.pop(task.name).index_select(0, torch.as_tensor(networks, device=self.device))
             weights = [self._problems[network].splits[part].weights for network in networks]
-            scale = self.problem.scales.get(task.name)
+            scale = self.problem.answer_scales.get(task.name)
             task_scores = scores_of_outputs(task, own_outputs, split.targets[task.name], scale, weights)
             for network, score in zip(networks, task_scores, strict=True):
                 scores[network][task.name] = score

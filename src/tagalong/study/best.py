@@ -53,7 +53,7 @@ class ServedTask:
     Attributes:
         name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: how a regression target was standardized, see `Problem.scales`; None if it was not.
+        scale: the scale and the limits of outputs, see `Problem.answer_scales`; None if there are none.
         labels: the original labels of classes 0, 1, …, or an empty tuple if the classes are already numbered.
         average: how the outputs of several networks are averaged, if the task itself says so (see `Task`).
     """
@@ -308,7 +308,9 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
     labels: Mapping[str, Any] = getattr(problem.table, "classes", {})
     return tuple(
-        ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())), task.average)
+        ServedTask(
+            task.name, task.kind, problem.answer_scales.get(task.name), tuple(labels.get(task.name, ())), task.average
+        )
         for task in problem.tasks
     )
 

@@ -134,15 +134,17 @@ def average(task: dict[str, Any], members: list[Tensor]) -> Tensor:
 
 
 def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
-    """Converts a head's outputs to probabilities or to the original units."""
+    """Converts a head's outputs to probabilities or to the original units, within the limits of the training labels."""
+    if task["kind"] == "multiclass":
+        outputs = torch.log_softmax(outputs, 1)
+    if task["scale"]:
+        mean, deviation, *limits = task["scale"]
+        outputs = outputs * deviation + mean
+        outputs = outputs.clamp(*limits) if limits else outputs
     if task["kind"] == "binary":
         outputs = torch.sigmoid(outputs)
     elif task["kind"] == "multiclass":
         outputs = torch.softmax(outputs, 1)
-    elif task["kind"] == "regression" and task["scale"]:
-        mean, deviation, *limits = task["scale"]
-        outputs = outputs * deviation + mean
-        outputs = outputs.clamp(*limits) if limits else outputs
     return outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
 
 

@@ -24,7 +24,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
@@ -560,10 +559,8 @@ class Runner:
         averages = {task.name: task.averaging for task in self.problem.tasks}
         targets, scores, weights = self.targets(part), {}, self.problem.splits[part].weights
         for name, average in average_answers(answers, averages).items():
-            scale = self.problem.scales.get(name)
-            score = score_outputs(self.problem.task(name), average, targets[name], scale, weights)
-            assert score.rows is not None
-            scores[name] = replace(score, rows=score.rows.astype(np.float32))
+            scale = self.problem.answer_scales.get(name)
+            scores[name] = score_outputs(self.problem.task(name), average, targets[name], scale, weights)
         return scores
 
     def _rebuild(self, result: Trained, group: Group) -> Network:

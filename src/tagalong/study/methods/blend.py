@@ -71,7 +71,7 @@ class Blend(Ensemble):
                 task = problem.task(name)
                 assert task.averaging is not None
                 average = average_outputs([member[name] for member in members], task.averaging)
-                scale = problem.scales.get(name)
+                scale = problem.answer_scales.get(name)
                 rows = score_outputs(task, average, targets[name], scale, problem.val.weights).rows
                 assert rows is not None
                 losses[name] = rows
