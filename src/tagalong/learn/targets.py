@@ -110,7 +110,11 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None, er
     missing = values == np.array(None) if is_text else np.isnan(values)
     present = values[~missing].astype(str) if is_text else values[~missing]
     distinct = np.unique(present)
-    _refuse_labels(argument, distinct, kind)
+    labels = tuple(
+        int(label) if isinstance(label, float) and label.is_integer() else label for label in distinct.tolist()
+    )
+    found = f"{len(labels)}: {first_few(list(map(repr, labels)))}"
+    _refuse_labels(argument, distinct, kind, found)
     kind = kind or _guess_kind(distinct, len(present))
 
     # Classes are encoded as 0, 1, … in the order of their labels, unless labels are such numbers already.
@@ -122,13 +126,13 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None, er
         return Target(task, values)
     if len(distinct) != classes and kind == "multiclass":
         expected = f"must have labels from 0 to {classes - 1}, or exactly {classes} distinct labels"
-        raise InvalidInput(argument, expected, f"{len(distinct)} labels: {_first_labels(distinct)}")
+        raise InvalidInput(argument, expected, found)
     codes = np.full(values.shape, np.nan)
     codes[~missing] = np.searchsorted(distinct, present)
-    return Target(task, codes, tuple(_as_integer(label) for label in distinct.tolist()))
+    return Target(task, codes, labels)
 
 
-def _refuse_labels(argument: str, distinct: NDArray[Any], kind: Kind | None) -> None:
+def _refuse_labels(argument: str, distinct: NDArray[Any], kind: Kind | None, found: str) -> None:
     """Raises an error if a task of this kind cannot be learned from these distinct labels."""
     is_text, count = distinct.dtype.kind == "U", len(distinct)
     if not count:
@@ -136,7 +140,6 @@ def _refuse_labels(argument: str, distinct: NDArray[Any], kind: Kind | None) -> 
     if not is_text and not np.abs(distinct).max() <= MAX_MAGNITUDE:
         expected = f"must be finite, or missing (NaN), and at most {MAX_MAGNITUDE:g} in magnitude"
         raise InvalidInput(argument, expected, f"{np.abs(distinct).max():g}", "rescale the target")
-    found = f"{count}: {_first_labels(distinct)}"
     if count == 1 and kind != "custom":
         raise InvalidInput(argument, "must have at least two distinct labels", found, "drop this target")
     if kind == "binary" and count > 2:
@@ -158,10 +161,6 @@ def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
     return "multiclass" if whole and few else "regression"
 
 
-def _first_labels(distinct: NDArray[Any]) -> str:
-    return first_few([repr(_as_integer(label)) for label in distinct.tolist()])
-
-
 def _refuse_typing_errors(argument: str, values: NDArray[Any], raw: Any, kind: Kind | None) -> None:
     """Raises an error for labels that are numbers with few exceptions, unless these could be names of classes."""
     import pandas as pd
@@ -175,11 +174,6 @@ def _refuse_typing_errors(argument: str, values: NDArray[Any], raw: Any, kind: K
         return
     hint = MISSING_HINT if kind else f"{MISSING_HINT}, or pass `kinds` if the labels are classes"
     raise InvalidInput(argument, "must be numeric", cells, hint)
-
-
-def _as_integer(label: Label) -> Label:
-    """Converts floats without a fractional part to integers."""
-    return int(label) if isinstance(label, float) and label.is_integer() else label
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
