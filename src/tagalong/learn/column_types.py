@@ -64,10 +64,14 @@ def typed_column(cells: pd.Series, decimal_comma: bool = False) -> pd.Series:
     lower = text.str.lower()
     present = text.notna() & ~lower.isin(MISSING_WORDS)
     text = text.astype(object).where(present, None)
-    for numbers in (lower.map(BOOLEAN_WORDS).astype(np.float64), as_numbers(text, decimal_comma)):
-        if (np.isfinite(numbers) == present).all():
-            return numbers
-    return text
+    if present.any() and lower[present].isin(BOOLEAN_WORDS).all():
+        return lower.map(BOOLEAN_WORDS).astype(np.float64)
+    plain = text.str.replace(",", ".") if decimal_comma else text
+    try:
+        pd.to_numeric(plain)
+    except ValueError:
+        return text
+    return plain.astype(np.float64)  # unlike `to_numeric`, Python reads all digits
 
 
 def as_column(raw: Any) -> Column:
@@ -150,9 +154,13 @@ def as_levels(column: pd.Series) -> pd.Series:
         >>> as_levels(pd.Series([7.0, "007", "A1", "True", "12_3", None])).tolist()
         ['7', '7', 'A1', '1', '12_3', nan]
     """
+    import pandas as pd
+
     text = column.dropna().map(str)
-    numbers = text.str.lower().map(BOOLEAN_WORDS).fillna(as_numbers(text))
-    return text.mask(np.isfinite(numbers), numbers.map("{:.17g}".format)).reindex(column.index)
+    distinct = pd.Series(text.unique(), text.unique(), dtype=object)
+    numbers = distinct.str.lower().map(BOOLEAN_WORDS).fillna(as_numbers(distinct))
+    levels = distinct.mask(np.isfinite(numbers), numbers.map("{:.17g}".format))
+    return text.map(levels).reindex(column.index)
 
 
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
