@@ -31,9 +31,8 @@ from pool import Pool
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Trained, train
 from tagalong.study import make_method
-from tagalong.study.methods.ensemble import best_set
 from tagalong.study.relative_losses import row_stderr
-from tagalong.study.search.answers import ALL, Answers
+from tagalong.study.search import ALL, Answers, best_set
 
 BUDGETS, EFFORTS = (1, 2, 3, 4), (3, 6, 20, 60)
 SEARCH_SEEDS = 3  # of the search for groups, as in a study
@@ -135,7 +134,7 @@ class Comparison:
                 very = self.pool.losses(groups, self.first)
                 recipe = [self.pool.losses(groups, seed) for seed in self.fresh[: FRESH_SEEDS - 1]]
                 error = row_stderr([self.pool.test_rows(groups, self.first)], [plain], self.problem.test.groups)
-                more = {key: chosen[key] for key in ("expected", "doubt", "pool")} | {"error": error}
+                more = {key: chosen[key] for key in ("expected", "doubt", "family")} | {"error": error}
                 spent = decision.about["spent"]
                 rows.append(self.row(name, effort, budget, [very], recipe, spent=spent, **more))
         return rows
@@ -179,14 +178,12 @@ PARTS = {
 
 
 def pick(answers: Answers, candidates: Sequence[int], size: int, single: np.ndarray) -> tuple[int, ...]:
-    """Returns the candidates whose averaged answers are best, as `best-of` does; `single` are the losses of one."""
-    members = np.array(candidates)
+    """Returns the candidates whose averaged answers are best; `single` are the losses of one."""
 
-    def values(sets: np.ndarray) -> np.ndarray:
-        losses = answers.losses([tuple(chosen) for chosen in members[sets].tolist()])[:, :, ALL]
-        return (losses / single).mean(1)
+    def values(members: tuple[int, ...], others: Sequence[int]) -> np.ndarray:
+        return (answers.losses_with(members, others)[:, :, ALL] / single).mean(1)
 
-    return tuple(members[list(best_set(values, len(members), min(size, len(members))))].tolist())
+    return best_set(values, candidates, min(size, len(candidates)))[1]
 
 
 def divide(places: Sequence[int], size: int) -> list[tuple[int, ...]]:

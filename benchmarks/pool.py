@@ -42,7 +42,7 @@ class Pool(Runner):
         """Trains the networks that are missing, students after all others, and returns all of them."""
         wanted = list(jobs)
         missing = [job for job in dict.fromkeys(wanted) if job not in self.trained]
-        self._train(self.problem, [job for job in missing if job.taught is None])
+        self._train_here(self.problem, [job for job in missing if job.taught is None])
         # Students that learn from the same rows are trained together.
         by_rows: dict[object, list[Job]] = {}
         for job in missing:
@@ -51,10 +51,10 @@ class Pool(Runner):
         for students in by_rows.values():
             answers = {job.taught.lesson: self._teacher_answers(job.taught) for job in students if job.taught}
             extended, targets = prepare_students(self.problem, students, answers)
-            self._train(extended, students, targets)
+            self._train_here(extended, students, targets)
         return [self.trained[job] for job in wanted]
 
-    def _train(self, problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Any] | None = None) -> None:
+    def _train_here(self, problem: Problem, jobs: Sequence[Job], targets: Mapping[Job, Any] | None = None) -> None:
         if not jobs:
             return
         try:
@@ -74,7 +74,7 @@ class Pool(Runner):
         results = {}
         for network in self.train(jobs):
             job = network.job
-            key = f"{'+'.join(job.tasks)} {job.seed} {job.width} {job.taught!r} {job.network}"
+            key = f"{'+'.join(job.tasks)} {job.seed} {job.rule} {job.width} {job.taught!r} {job.network}"
             self._jobs_by_key[key] = job
             results[job] = replace(network, key=key)
         return results
@@ -97,7 +97,8 @@ class Pool(Runner):
         for job in wanted:
             if (job, part) not in self._outputs:
                 network = build_network(self.problem.with_network(job.network), job.tasks, job.seed, job.width)
-                network.to(self.device).load_state_dict(self.trained[job].state)
+                network.load_state_dict(self.trained[job].state)
+                network.to(self.device)
                 outputs = outputs_on(network, getattr(self.problem, part).inputs.to(self.device))
                 self._outputs[job, part] = {task: values.cpu() for task, values in outputs.items()}
         return {job: self._outputs[job, part] for job in wanted}

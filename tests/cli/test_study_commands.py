@@ -129,12 +129,12 @@ def test_predictions_have_the_losses_and_the_spread_that_the_run_reports(tagalon
 
 def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: Terminal, table: Path) -> None:
     more = ("--methods", "tag,auto", "--set", "tag.every=1", "--effort", "2", "--set", "auto.teach=False")
-    more += ("--set", "auto.tabm=false", "--tasks", "age,ill", "--recipe", "lr=0.5", "--encoder", "tabm", "--json")
+    more += ("--set", "auto.average=false", "--tasks", "age,ill", "--recipe", "lr=0.5", "--encoder", "tabm", "--json")
     document = json.loads(run(tagalong, *more)[0])
     assert document["problem"]["tasks"] == ["age", "ill"]
     options = document["settings"]["options"]
     assert options["tag"] == {"every": 1}
-    assert (options["auto"]["tabm"], options["auto"]["teach"]) == (False, False)
+    assert (options["auto"]["average"], options["auto"]["teach"]) == (False, False)
     assert json.loads(Path("out/settings.json").read_text())["recipe"]["lr"] == 0.5
     networks = json.loads(Path("out/networks/networks.json").read_text())["networks"]
     assert {network["layers"]["encoder"]["class"] for network in networks} == {"tagalong.learn.tabm.TabM"}
@@ -181,7 +181,7 @@ TABLE = "run table.csv --targets age,ill --ignore id,town,weight,kind"
         ("run faces --tasks Nose", "'Nose'"),
         ("run faces --encoder tabm", "--encoder"),
         ("run faces --methods optimal --set optimal.max_tasks=many", "'many'"),
-        ("run faces --methods auto --set auto.tabm=maybe", "'maybe'"),
+        ("run faces --methods auto --set auto.average=maybe", "'maybe'"),
         ("demo birds", "birds"),
         ("demo --budgets 9 --fast faces --methods tag", "--budgets"),
         ("demo faces --methods nope", "'nope'"),

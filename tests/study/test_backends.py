@@ -38,7 +38,7 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
     """Returns the results of a study, those of the same study trained elsewhere, and how many networks that took."""
     mine = Study(problem, out / "study").run(**request)
     study = ExternalStudy(problem.names, out / "external")
-    study.plan([Affinity.load(out / "study" / name) for name in affinities], **request)
+    study.plan([Affinity.load(out / "study" / name) for name in affinities], **request)  # those that methods use
     with (
         Store(out / "study" / "run.sqlite") as store,
         Runner(problem, store) as runner,
@@ -87,7 +87,7 @@ def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path)
     mine, theirs, trained = compare(
         replace(problem, recipe=replace(problem.recipe, epochs=8, patience=None, keep="last")),
         tmp_path,
-        ["affinity.json"],
+        [],
         methods=["auto"],
         budgets=[2],
         seeds=2,

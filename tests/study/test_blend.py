@@ -4,7 +4,6 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, average_outputs, build_network, train
@@ -68,8 +67,6 @@ def test_the_best_set_of_each_size_is_chosen_by_mean_skill(tmp_path: Path) -> No
         for size in (1, 2, 3)
         for chosen in combinations(FAMILIES, size)
     }
-    about = results.settings["decisions"]["blend"]["skills"]
-    assert about == pytest.approx({"+".join(n or "network" for n in own): s for own, s in skills.items()}, abs=1e-5)
     for budget in (1, 2, 3):
         best = max((chosen for chosen in skills if len(chosen) <= budget), key=skills.get)
         (first, second) = (record for record in results.records if (record.method, record.budget) == ("blend", budget))

@@ -257,7 +257,7 @@ def test_unknown_methods_and_options_are_rejected():
         ("cs", {"estimator": "sine"}, "estimator"),
         ("tag", {"update": "adam"}, "`update`"),
         ("tag", {"must_link": [["a", "zzz"]]}, "`must_link`"),
-        ("auto", {"wide": "yes"}, "`wide` must be True or False"),
+        ("auto", {"passes": 2}, "passes"),
         ("auto", {"teach": None}, "`teach` must be True or False"),
         ("auto", {"average": 1}, "`average` must be True or False"),
         ("best-of", {"copies": 0}, "`copies`"),

@@ -1,6 +1,6 @@
 """Networks other than the problem's own in a study: keys, stores, averages, exports, and `auto` with TabM networks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,25 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, Recipe, Task, Taught, count_parameters, relative_step_cost, train
 from tagalong.report import write_report
-from tagalong.study import Best, Elsewhere, Results, Runner, Store, Study, family_of, open_runner
+from tagalong.study import (
+    Best,
+    Choice,
+    Decision,
+    Elsewhere,
+    Method,
+    Results,
+    Runner,
+    Store,
+    Study,
+    family_of,
+    open_runner,
+)
 from tagalong.study.executors import Serial
 from tagalong.study.keys import Keys
 from tagalong.study.runner import split_into_chunks
 
 TASKS = ("a", "b", "c")
 TABM = Group(TASKS, TASKS, network="tabm")
-OPTIONS = {"auto": {"sets": False, "mixtures": False}}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -110,8 +121,17 @@ def test_groups_of_networks_that_a_problem_does_not_have_are_refused(problem: Pr
         Runner(problem, executor=Elsewhere()).group_job(TABM, 0)
 
 
+class TabMMethod(Method):
+    """Uses one TabM network."""
+
+    name, budgeted = "own", False
+
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice((TABM,))}, seeds)
+
+
 def run_study(out: Path, **study: Any) -> Results:
-    return Study(table(), out, device="cpu", **study).run(["auto"], [1, 2], seeds=2, effort=14, options=OPTIONS)
+    return Study(table(), out, device="cpu", **study).run([TabMMethod()], [1, 2], seeds=2)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +139,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run_study(tmp_path_factory.mktemp("whole"))
 
 
-def test_auto_recommends_a_tabm_network_and_reports_it_as_such(results: Results, problem: Problem) -> None:
+def test_a_recommended_tabm_network_is_reported_as_such(results: Results, problem: Problem) -> None:
     assert Results.load(results.out).records == results.records
-    records, (mtl, *_) = results.records_of(("auto", 1)), results.records_of(("mtl", None))
+    records, (mtl, *_) = results.records_of(("own", None)), results.records_of(("mtl", None))
     assert [record.groups for record in records] == [(TABM,)] * 2
     assert records[0].parameters == count_parameters(problem.with_network("tabm"), TASKS) > mtl.parameters
     with Store(results.out / "run.sqlite") as store:
@@ -133,9 +153,6 @@ def test_auto_recommends_a_tabm_network_and_reports_it_as_such(results: Results,
     assert (family_of(one.label, one.groups), one.models, one.cost.parameters) == ("tabm", 1, records[0].parameters)
     assert one.relative_cost > 3
     assert "TabM network" in write_report(results.out).read_text(encoding="utf-8").partition("<script")[0]
-    log = results.settings["decisions"]["auto"]
-    assert {one["kind"] for step in log["steps"] for one in step["trained"]} == {"copy", "tabm", "student"}
-    assert log["chosen"]["1"]["pool"] == "tabm"
 
 
 def test_saved_and_exported_tabm_networks_give_the_reported_losses(
@@ -144,7 +161,7 @@ def test_saved_and_exported_tabm_networks_give_the_reported_losses(
     best, inputs = Best.load(results.out), problem.test.inputs
     assert best.groups == (TABM,)
     best.export(tmp_path)
-    record = next(one for one in results.records_of(("auto", 1)) if one.seed == best.seed)
+    record = next(one for one in results.records_of(("own", None)) if one.seed == best.seed)
     mean, deviation = problem.scales["a"]
     for networks in (replace(best, table=None), load_exported(tmp_path)):
         answers = np.asarray(networks.predict(inputs)["a"], dtype=np.float64)

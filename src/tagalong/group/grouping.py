@@ -104,7 +104,8 @@ class Group:
     apart by `copy`: each copy is trained with a different seed. A network that learns from the answers of other
     networks names them in `taught`. A wider network has about `size` times as many parameters as a plain one for the
     same tasks, and uses as much of a budget as `size` plain networks. `network` names another network than the
-    problem's own, e.g. "tabm", which uses as much of a budget as a plain one.
+    problem's own, e.g. "tabm", which uses as much of a budget as a plain one. `rule` names the rule that combines the
+    task losses in training, e.g. "uw".
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -122,6 +123,7 @@ class Group:
     taught: Taught | None = None
     size: int = 1
     network: str | None = None
+    rule: str = "plain"
 
     def __init__(
         self,
@@ -132,9 +134,10 @@ class Group:
         taught: Taught | None = None,
         size: int = 1,
         network: str | None = None,
+        rule: str = "plain",
     ) -> None:
         self.__dict__.update(trains=frozenset(trains), serves=frozenset(serves), cost=cost, copy=copy, taught=taught)
-        self.__dict__.update(size=size, network=network)
+        self.__dict__.update(size=size, network=network, rule=rule)
         if not self.serves <= self.trains:
             others = ", ".join(map(repr, sorted(self.serves - self.trains)))
             raise InvalidInput("serves", "must contain only tasks in `trains`", others)
@@ -159,6 +162,8 @@ class Group:
             parts.append(f"{self.size} times the size")
         if self.network:
             parts.append(self.network_text)
+        if self.rule != "plain":
+            parts.append(f"trained with {self.rule}")
         if self.taught:
             parts.append(str(self.taught))
         return ", ".join(parts)
@@ -176,7 +181,7 @@ class Group:
         document: dict[str, Any] = {"trains": sorted(self.trains), "serves": sorted(self.serves)}
         if cost:
             document["cost"] = self.cost
-        for name, usual in (("copy", 0), ("size", 1), ("network", None)):
+        for name, usual in (("copy", 0), ("size", 1), ("network", None), ("rule", "plain")):
             if getattr(self, name) != usual:
                 document[name] = getattr(self, name)
         if self.taught:
@@ -185,7 +190,7 @@ class Group:
 
     def __lt__(self, other: Group) -> bool:
         first, second = (
-            (sorted(g.serves), sorted(g.trains), g.cost, g.copy, repr(g.taught or ""), g.size, g.network or "")
+            (sorted(g.serves), sorted(g.trains), g.cost, g.copy, repr(g.taught or ""), g.size, g.network or "", g.rule)
             for g in (self, other)
         )
         return first < second

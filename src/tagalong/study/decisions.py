@@ -29,6 +29,7 @@ from .study_request import Options, StudyRequest, check_request, usable_budgets
 from .words import MIN_SEEDS, lost_seeds_note
 
 logger = logging.getLogger(__name__)
+MAX_OVERHEAD = 0.1  # of measuring, as a fraction of the first training
 Decisions = Mapping[str, tuple[Method, Decision]]  # by method name
 
 
@@ -79,9 +80,19 @@ def compare(
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
+    # Who helps whom is measured in every run of several tasks, with the first seed. That counts toward no effort.
+    meter = None
+    if len(runner.tasks) > 1 and not any(method.measures for method in request.methods):
+        meter = {"estimator": "cosine", "every": measuring_interval(len(runner.tasks))}
+        fold, seeds = next(iter(runner.folds(request.repeats))), request.in_fold(0).seeds
+        fold.prepare([fold.job(fold.tasks, seed) for seed in seeds[1:]], seeds[:1], meter)
     if limit is not None:
         request = train_in_time(runner, request, limit)
-    return conclude(runner.problem, try_methods(runner, request), settings, out)
+    trials = try_methods(runner, request)
+    if out is not None and meter is not None:
+        affinity, _ = trials[0].runner.measure_affinity(trials[0].request.seeds[:1], meter)
+        affinity.save(out / "affinity.json")
+    return conclude(runner.problem, trials, settings, out)
 
 
 def try_methods(runner: Runner, request: StudyRequest) -> list[Trial]:
@@ -122,6 +133,19 @@ def train_in_time(runner: Runner, request: StudyRequest, limit: TimeLimit) -> St
     finished = tuple(method for method in request.methods if method.name not in late)
     notes = [f"Left out, since the time was up: {', '.join(late)}."] if late else []
     return replace(request, methods=finished, notes=(*request.notes, *notes))
+
+
+def measuring_interval(n_tasks: int) -> int:
+    """Returns the measuring interval, in steps, at which measuring increases the training cost by a tenth.
+
+    Costs are computed rather than timed: a plain training step takes three passes, and measuring the cosines of n tasks
+    takes n gradients of two passes each.
+
+    Example:
+        >>> measuring_interval(9)
+        60
+    """
+    return math.ceil(2 * n_tasks / 3 / MAX_OVERHEAD)
 
 
 def conclude(

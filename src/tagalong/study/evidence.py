@@ -52,7 +52,10 @@ def gather_evidence(
 
     # What each row's loss is compared with: a constant, or the reference where there is none.
     has_labels = runner is not None and len(runner.problem.val) > 0
-    constants, units = _constants(runner) if runner is not None and has_labels else ({part: {} for part in PARTS}, {})
+    constants: dict[str, dict[str, NDArray[np.float64]]] = {part: {} for part in PARTS}
+    units: dict[str, float] = {}
+    if runner is not None and has_labels:
+        constants, units = constants_and_units(runner)
     heavy_tails = tuple(task for task in units if _has_heavy_tails(constants["test"][task]))
     relative = tuple(task for task in records[0].test if task not in units)
     for part in PARTS:
@@ -70,7 +73,7 @@ def gather_evidence(
     return replace(
         evidence,
         scale=replace(scale, weights={task: runner.problem.task(task).weight for task in weights}),
-        labels={task: _label_counts(runner, task) for task in weights},
+        labels={task: label_counts(runner, task) for task in weights},
         clusters={part: _clusters(runner, part) for part in PARTS},
         late=_late_networks(runner, usable),
         heavy_tails=heavy_tails,
@@ -155,7 +158,7 @@ def _losses(runner: Runner | None, records: Sequence[Record], part: str) -> list
     return [{task: np.array([score.loss]) for task, score in by_task.items()} for by_task in scores]
 
 
-def _constants(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.float64]]], dict[str, float]]:
+def constants_and_units(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.float64]]], dict[str, float]]:
     """Returns the losses of the constants on every row of "val" and "test", and the unit of each task's skill.
 
     Constants are best for the training labels. If there are none, as with networks that are trained elsewhere, they are
@@ -175,7 +178,7 @@ def _constants(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.float64]]
     return losses, {task: unit for task, unit in units.items() if unit > 0}
 
 
-def _label_counts(runner: Runner, task: str) -> tuple[int, int]:
+def label_counts(runner: Runner, task: str) -> tuple[int, int]:
     """Returns how many validation rows have a label, and how many of these are not of the largest class."""
     labels = runner.targets("val")[task]
     present = labels.reshape(len(labels), -1).isfinite().any(1)

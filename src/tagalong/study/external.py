@@ -169,8 +169,6 @@ class ExternalStudy:
             raise InvalidInput("methods", expected, short(methods), "see `register_method`")
         if runs is not None and effort is None and {"auto", "best-of"} & set(methods):
             effort = max(1, math.floor(runs * SCREENING_SHARE))
-        if "auto" in methods:  # whose affinities cannot be measured here
-            options = {**(options or {}), "auto": {**(options or {}).get("auto", {}), "affinity": False}}
         request = check_request(self.tasks, methods, budgets, seeds, options, effort=effort)
         for method in request.methods:
             _check_method(method)

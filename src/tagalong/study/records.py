@@ -205,9 +205,9 @@ def averaged_tasks(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset(task for task, networks in served.items() if networks > 1)
 
 
-def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int, str | None]:
+def network_key(group: Group) -> tuple[frozenset[str], int, Taught | None, int, str | None, str]:
     """Returns what tells the network of a group from others of the same record, whichever tasks it serves."""
-    return group.trains, group.copy, group.taught, group.size, group.network
+    return group.trains, group.copy, group.taught, group.size, group.network, group.rule
 
 
 def check_served(groups: Sequence[Group], tasks: Collection[str]) -> None:

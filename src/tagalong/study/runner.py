@@ -248,12 +248,13 @@ class Runner:
         Args:
             group: the group.
             seed: the seed of the record.
-            rule: the rule that combines the task losses.
+            rule: the rule that combines the task losses, unless the group has a rule of its own.
             width: the width of a group of size 1.
 
         Raises:
             InvalidInput: If the network must be wider than others and cannot be, or the problem has no such network.
         """
+        rule = rule if group.rule == "plain" else group.rule
         if not self.trains and (group.size > 1 or group.network):
             expected = "must not require other networks than plain ones if networks are trained elsewhere"
             raise InvalidInput("methods", expected, str(group))
@@ -262,17 +263,6 @@ class Runner:
             width = width_of_size(self.problem.with_network(group.network), tasks, group.size, width)
         job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
         return replace(job, taught=group.taught, network=group.network)
-
-    def early_job(self, job: Job, steps: float) -> Job:
-        """Returns a job that trains the same network but stops after approximately this many steps.
-
-        Raises:
-            InvalidInput: If networks are trained elsewhere.
-        """
-        if not self.trains:
-            raise InvalidInput("screen", "must be None if networks are trained elsewhere")
-        steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)
-        return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
         """Returns all sets of tasks of these sizes, smallest first."""

@@ -119,8 +119,8 @@ class Study:
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
                 "10min". With folds, in each fold, and "quick" by default.
-            passes: the maximum number of networks of `auto` that answer a task, or None for no limit. With 1, each task
-                is answered by a single network, which is cheapest if only one task is needed at a time.
+            passes: the maximum number of networks of `auto` that answer a task: None for no limit, or 1, which is
+                cheapest if only one task is needed at a time.
             fresh_teachers: whether `confirm` also trains the teachers of taught networks anew, so that the interval
                 accounts for their luck. This trains as many more networks as there are teachers for each fresh seed.
                 If False, all seeds share the teachers.

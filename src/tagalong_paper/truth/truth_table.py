@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -215,25 +215,18 @@ class TruthRunner(Runner):
 
     def _result(self, job: Job) -> Trained:
         table, place = self.table, self.table.place(job.tasks)
-        if job.epochs is None:
-            halves = np.exp(table.val[job.seed, :, place])
-        else:
-            fraction = table.fractions.index(job.epochs / FULL_TRAINING_STEPS)
-            halves = np.exp(table.early[job.seed, [fraction, fraction], place])
+        halves = np.exp(table.val[job.seed, :, place])
         losses = dict(zip(table.tasks, halves.T.tolist(), strict=True))  # of each half of the validation rows
         test = dict(zip(table.tasks, np.exp(table.test[job.seed, place]).tolist(), strict=True))
         return Trained(
             job,
             val={task: Score(sum(losses[task]) / 2, math.nan) for task in job.tasks},
             test={task: Score(test[task], math.nan) for task in job.tasks},
-            steps=job.epochs or FULL_TRAINING_STEPS,
+            steps=FULL_TRAINING_STEPS,
             seconds=0.0,
             parameters=0,
             halves={task: (losses[task][0], losses[task][1]) for task in job.tasks},
         )
-
-    def early_job(self, job: Job, steps: float) -> Job:
-        return replace(job, epochs=round(steps))
 
     def measure_affinity(
         self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""

@@ -5,16 +5,14 @@ seed is which rows all its networks leave out of training; the noise of a networ
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from tagalong.affinity import Affinity
 from tagalong.learn import Job, Task, Trained
-from tagalong.study import Cost, Elsewhere, Runner, Score, without_rows
+from tagalong.study import Elsewhere, Runner, Score, without_rows
 
 WHOLE = 1000  # steps of a training
 PARTS = ("train", "val", "test")
@@ -61,15 +59,7 @@ class World(Runner):
         rows = self.losses_of_rows(job.tasks, job.seed, 1)
         halves = {task: (float(rows[::2, j].mean()), float(rows[1::2, j].mean())) for j, task in enumerate(job.tasks)}
         val = {task: Score(float(np.mean(pair)), math.nan) for task, pair in halves.items()}
-        return Trained(job, val, val, job.epochs or WHOLE, 0.0, 0, halves=halves)
-
-    def early_job(self, job: Job, steps: float) -> Job:
-        return replace(job, epochs=round(steps))
-
-    def measure_affinity(
-        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
-    ) -> tuple[Affinity, dict[int, Cost]]:
-        raise NotImplementedError
+        return Trained(job, val, val, WHOLE, 0.0, 0, halves=halves)
 
     def task(self, name: str) -> Task:
         return Task(name, kind="regression")
@@ -97,14 +87,3 @@ class World(Runner):
         _, _, right = np.linalg.svd(inputs @ weights, full_matrices=False)
         kept = right[: self.units]
         return np.asarray(self.inputs[part] @ weights @ kept.T @ kept)
-
-    def change(self, serves: dict[str, frozenset[str]], seeds: Sequence[int]) -> float:
-        """Returns the change on test rows relative to one network for all tasks."""
-        changes = []
-        for seed in seeds:
-            together = self.losses_of_rows(self.tasks, seed, 2).mean(0)
-            for column, task in enumerate(self.tasks):
-                tasks = [name for name in self.tasks if name in serves[task]]
-                losses = self.losses_of_rows(tasks, seed, 2)[:, tasks.index(task)]
-                changes.append(losses.mean() / together[column] - 1)
-        return float(np.mean(changes))

@@ -1,10 +1,9 @@
 """How often the search is right if nothing can be gained, and if there are groups to find."""
 
-import numpy as np
 import pytest
 from reduced_rank import World
 
-from tagalong.study.search import search
+from tagalong.study.search import search_groups
 
 pytestmark = pytest.mark.slow
 
@@ -14,19 +13,9 @@ BUDGETS = (2, 3)
 
 
 def recommended_groups(kind: str, seed: int) -> dict[int, set[frozenset[str]]]:
-    """Returns the tasks that each network serves, by budget, for an effort of 20 trainings and random affinities."""
-    world = World(kind, seed)
-    tasks = len(world.tasks)
-    hints = np.random.default_rng([seed, 7]).normal(size=(tasks, tasks))
-    chosen = search(world, BUDGETS, 20, SEEDS, hints=hints, errors=np.full_like(hints, 0.5)).chosen
-    return {
-        budget: {_tasks_served_by(found.serves, group) for group in found.serves.values()}
-        for budget, found in chosen.items()
-    }
-
-
-def _tasks_served_by(serves: dict[str, frozenset[str]], group: frozenset[str]) -> frozenset[str]:
-    return frozenset(task for task, by in serves.items() if by == group)
+    """Returns the tasks that each network serves, by budget, for an effort of 20 trainings."""
+    chosen = search_groups(World(kind, seed), BUDGETS, 20, SEEDS).chosen
+    return {budget: {group.serves for group in found.groups} for budget, found in chosen.items()}
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "independent"])

@@ -1,31 +1,37 @@
-"""Averages copies of the network for all tasks, which differ only in their seeds (`ensemble`, `best-of`)."""
+"""Averages networks for all tasks: copies, which differ only in their seeds (`ensemble`, `best-of`), or families."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
-from math import comb
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, collect, is_positive_integer
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, weighted_losses
+from tagalong.learn import Problem
 
-from ..search.answers import ALL, FIRST, SECOND, Answers
-from ..search.committee import mean_relative_loss
+from ..search import (
+    ALL,
+    FIRST,
+    SECOND,
+    Array,
+    Members,
+    best_set,
+    cross_fitted_rows,
+    read_answers,
+    select_committee,
+    set_yardstick,
+)
 from .effort import read_effort
-from .method import Choice, Decision, Method
+from .method import Budget, Choice, Decision, Method
 
 if TYPE_CHECKING:
     from ..runner import Runner
 
-Array = NDArray[np.float64]
-Sets = NDArray[np.int64]  # [sets, members]
-MAX_ENUMERATED_SETS = 2_000  # more than all pairs of 60 candidates
-MIN_GAIN = 1e-12  # exchanges that change the value by rounding errors would never end
+Family = str | None
+FAMILIES: tuple[Family, ...] = (None, "tabm", "boosting", "ridge")  # None is the problem's own network
 
 
 class Ensemble(Method):
@@ -52,7 +58,8 @@ class BestOf(Ensemble):
     """Trains some copies of the network for all tasks, and averages those that are best together on validation.
 
     This is what the effort of a search for groups buys without any idea about tasks. The networks of different seeds
-    are independent, so each seed has copies of its own to choose from.
+    are independent, so each seed has copies of its own to choose from. Losses on validation rows are cross-fitted: the
+    copies are chosen on one half of the rows, and judged on the other.
 
     Args:
         copies: the number of copies for each seed, or None to derive it from the effort.
@@ -84,12 +91,21 @@ class BestOf(Ensemble):
         }
         all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
         results = runner.networks(all_jobs, "copies", diverged=True)
-        choices: dict[tuple[int | None, int], Choice] = {}
-        for seed, jobs_of_seed in jobs.items():
-            converged = [number for number, job in enumerate(jobs_of_seed) if not results[job].diverged]
-            pools = {k: [copy for copy in converged if copy < max(counts[seed], k)] for k in budgets}
-            for budget, choice in _choose_copies(runner, jobs_of_seed, pools).items():
-                choices[budget, seed] = choice
+        choices: dict[tuple[Budget, int], Choice] = {}
+        for seed, own in jobs.items():
+            converged = [number for number, job in enumerate(own) if not results[job].diverged]
+            answers = None
+            for budget in budgets:
+                pool = [number for number in converged if number < max(counts[seed], budget)]
+                if len(pool) <= budget:  # there is nothing to choose
+                    choices[budget, seed] = Choice(copies(runner.tasks, pool))
+                    continue
+                if answers is None:
+                    answers = read_answers(runner, [own[number] for number in converged])
+                    set_yardstick(runner, answers)
+                chosen = select_committee(answers, range(len(pool)), budget).members
+                rows = cross_fitted_rows(answers, range(len(pool)), budget)
+                choices[budget, seed] = Choice(copies(runner.tasks, [pool[at] for at in chosen]), val_rows=rows)
         deciding = {seed: runner.cost(jobs[seed][:count]) for seed, count in counts.items()}
         return Decision(choices, deciding, about={"trainings": sum(counts.values()), "copies": [*counts.values()]})
 
@@ -101,98 +117,51 @@ class BestOf(Ensemble):
         return {seed: max(1, share + (place < rest)) for place, seed in enumerate(seeds)}
 
 
-def _choose_copies(runner: Runner, jobs: Sequence[Job], pools: Mapping[int, Sequence[int]]) -> dict[int, Choice]:
-    """Returns the copies that are best together on the validation rows, for each budget.
+class Blend(Ensemble):
+    """Trains a model of each family for all tasks, and averages those that are best together on validation rows.
 
-    Losses on these rows are cross-fitted: the copies are chosen on one half of the rows, and judged on the other.
-
-    Args:
-        runner: the runner that has the networks.
-        jobs: the copies.
-        pools: the numbers of the copies to choose from, by budget.
+    All tasks are answered by the same families, which count the same: weights of their own, and a choice for each
+    task, fit the validation rows too well. For each number of models, all sets of at most as many families are
+    compared by their mean skill, averaged over seeds, and cross-fitted like the copies of `best-of`.
     """
-    if all(len(pool) <= budget for budget, pool in pools.items()):  # there is nothing to choose
-        return {budget: Choice(copies(runner.tasks, pool)) for budget, pool in pools.items()}
-    candidates = max(pools.values(), key=len)
-    answers = _answers(runner, [jobs[copy] for copy in candidates])
-    single = answers.losses([(number,) for number in range(len(answers))])
-    choices = {}
-    for budget, pool in pools.items():
-        places = {part: _best_copies(answers, single, len(pool), budget, part) for part in (ALL, FIRST, SECOND)}
-        rows = {}
-        for number, task in enumerate(answers.tasks):
-            by_second, by_first = (answers.row_losses(number, places[part]) for part in (SECOND, FIRST))
-            rows[task.name] = np.where(answers.first, by_second, by_first)
-        chosen = sorted(pool[place] for place in places[ALL])
-        was_picked = len(pool) > budget
-        choices[budget] = Choice(
-            copies(runner.tasks, chosen), val_rows=weighted_rows(runner, rows) if was_picked else None
-        )
-    return choices
+
+    name = "blend"
+    order = 20
+
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        if problem is None:
+            return [InvalidInput(f"`methods`: {self.name!r}", "requires the data")]
+        if len(_families(problem)) < 2:
+            return [InvalidInput(f"`methods`: {self.name!r}", "requires a table", "a problem with one kind of network")]
+        return super().problems(tasks, problem)
+
+    def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        groups = [Group(runner.tasks, runner.tasks, network=family) for family in _families(runner.problem)]
+        jobs = {seed: [runner.group_job(group, seed) for group in groups] for seed in seeds}
+        runner.networks([job for own in jobs.values() for job in own], "families of models")
+        answers = {seed: read_answers(runner, own) for seed, own in jobs.items()}
+        for own_answers in answers.values():
+            set_yardstick(runner, own_answers)
+
+        def mean_value(part: int, members: Members, others: Sequence[int]) -> Array:
+            values = [own.weigh(own.losses_with(members, others)[:, :, part]) for own in answers.values()]
+            return np.asarray(np.mean(values, axis=0))
+
+        choices: dict[tuple[Budget, int], Choice] = {}
+        for budget in budgets:
+            best: dict[int, Members] = {}
+            for part in (ALL, FIRST, SECOND):
+                sizes = range(1, min(budget, len(groups)) + 1)
+                best[part] = min(best_set(partial(mean_value, part), range(len(groups)), size) for size in sizes)[1]
+            chosen = tuple(groups[number] for number in best[ALL])
+            for seed, own_answers in answers.items():
+                rows = own_answers.cross_fitted(best[SECOND], best[FIRST])
+                choices[budget, seed] = Choice(chosen, val_rows=rows)
+        return Decision(choices, {seed: runner.cost(own) for seed, own in jobs.items()})
 
 
-def weighted_rows(runner: Runner, losses: Mapping[str, Array]) -> dict[str, Array]:
-    """Multiplies losses on the validation rows by the weights of the rows, if they have any."""
-    weights = runner.problem.val.weights
-    if weights is None:
-        return dict(losses)
-    numbers = weights.double().numpy()[None]
-    return {task: weighted_losses(rows[None], numbers)[0] for task, rows in losses.items()}
-
-
-def _answers(runner: Runner, jobs: Sequence[Job]) -> Answers:
-    outputs = runner.outputs(jobs, "val")
-    tasks = [task for name in runner.tasks if (task := runner.task(name)) is not None]
-    answers = Answers(tasks, runner.targets("val"))
-    for job in jobs:
-        answers.add(outputs[job])
-    return answers
-
-
-def _best_copies(answers: Answers, single: Array, count: int, size: int, part: int) -> tuple[int, ...]:
-    """Returns the copies, of the first `count`, whose average is best on a part of the rows."""
-    base = single[:, :, part].mean(0)
-
-    def losses(sets: Sets) -> Array:
-        members = [tuple(one) for one in sets.tolist()]
-        return mean_relative_loss(answers.losses(members)[:, :, part], base)
-
-    return best_set(losses, count, min(size, count))
-
-
-def best_set(values: Callable[[Sets], Array], candidates: int, size: int) -> tuple[int, ...]:
-    """Finds the set of candidates with the lowest value.
-
-    All sets are compared if there are few. Otherwise, the candidate that is best together with those before it is added
-    until the set is complete, and then members are exchanged for other candidates, one at a time, until no exchange
-    lowers the value.
-
-    Args:
-        values: a function that returns the value of each set, given the members of each set [sets, members].
-        candidates: the number of candidates.
-        size: the number of members.
-
-    Example:
-        >>> weights = np.array([5.0, 1.0, 4.0, 2.0])
-        >>> best_set(lambda sets: weights[sets].sum(1), candidates=4, size=2)
-        (1, 3)
-    """
-    if comb(candidates, size) <= MAX_ENUMERATED_SETS:
-        sets = np.array(list(combinations(range(candidates), size)))
-        return tuple(sets[np.argmin(values(sets))].tolist())
-    chosen: tuple[int, ...] = ()
-    while len(chosen) < size:
-        larger = np.array([(*chosen, other) for other in range(candidates) if other not in chosen])
-        larger_values = values(larger)
-        chosen = tuple(larger[np.argmin(larger_values)].tolist())
-    value = larger_values.min()
-    while True:
-        others = [other for other in range(candidates) if other not in chosen]
-        swapped = np.array([(*chosen[:i], other, *chosen[i + 1 :]) for i in range(size) for other in others])
-        swapped_values = values(swapped)
-        if not swapped_values.min() < value - MIN_GAIN:
-            return tuple(sorted(chosen))
-        chosen, value = tuple(swapped[np.argmin(swapped_values)].tolist()), swapped_values.min()
+def _families(problem: Problem) -> list[Family]:
+    return [family for family in FAMILIES if family is None or family in problem.alternatives]
 
 
 def copies(tasks: Sequence[str], numbers: Sequence[int]) -> tuple[Group, ...]:

@@ -90,6 +90,7 @@ class Method(ABC):
         honest: whether the method avoids using test data.
         averages: whether several networks may serve a task. Their answers are then averaged.
         trains: whether the method trains networks.
+        measures: whether the method measures affinities.
         rule: the rule that combines the task losses in each network.
     """
 
@@ -99,6 +100,7 @@ class Method(ABC):
     honest: bool = True
     averages: bool = False
     trains: bool = True
+    measures: bool = False
     rule: str = "plain"
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:

@@ -12,10 +12,9 @@ from tagalong.errors import InvalidInput
 from tagalong.registry import Registry, unknown_name
 
 from .auto import AutoMethod
-from .blend import Blend
 from .boosting import Boosting, Ridge
 from .constant import Constant
-from .ensemble import BestOf, Ensemble
+from .ensemble import BestOf, Blend, Ensemble
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULE_NAMES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide

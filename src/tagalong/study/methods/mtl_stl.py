@@ -95,7 +95,7 @@ class Combined(Method):
         self.groups, self.rule = groups, rule
         self.name = f"{groups.name}+{rule}"
         self.order, self.budgeted, self.honest = groups.order, groups.budgeted, groups.honest
-        self.averages = groups.averages
+        self.averages, self.measures = groups.averages, groups.measures
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         wrong = rule_problem(self.rule, len(tasks))

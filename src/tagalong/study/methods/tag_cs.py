@@ -36,6 +36,7 @@ class AffinityMethod(Method):
     """
 
     order = 20
+    measures = True
     defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(

@@ -1,7 +1,19 @@
 """The search behind `auto`, which decides which networks to train next and which to recommend."""
 
-from .recommendation import Recommendation as Recommendation, SearchSettings as SearchSettings
-from .search import Round as Round, SearchResult as SearchResult, search as search
-from .spending import SpendingSettings as SpendingSettings, spend as spend
-from .spending_result import Plan as Plan, Spending as Spending, SpendingRound as SpendingRound
-from .trial import Trial as Trial, mean_half_loss as mean_half_loss
+from .answers import (
+    ALL as ALL,
+    FIRST as FIRST,
+    SECOND as SECOND,
+    Answers as Answers,
+    Array as Array,
+    Members as Members,
+)
+from .committee import (
+    best_set as best_set,
+    cross_fitted_rows as cross_fitted_rows,
+    select_committee as select_committee,
+)
+from .groups import GroupSearch as GroupSearch, search_groups as search_groups
+from .proposals import Trial as Trial
+from .spending import Member as Member, Plan as Plan, Spending as Spending, spend as spend
+from .yardstick import Yardstick as Yardstick, read_answers as read_answers, set_yardstick as set_yardstick

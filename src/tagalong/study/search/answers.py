@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.learn import Task, first_half
+from tagalong.learn import Task, first_half, weighted_losses
 
 Array = NDArray[np.float64]
 Members = tuple[int, ...]  # the networks of an average; a network that occurs twice counts twice
 MAX_ELEMENTS = 2**22  # answers that are averaged at once
 TINY = 1e-300  # the smallest probability
+MISSING_TASK_FACTOR = 1000.0  # how much worse than any other loss a task without an answer is
 ALL, FIRST, SECOND = range(3)  # parts of the validation rows: all of them, and two halves
 
 
@@ -27,11 +28,12 @@ class Answers:
         tasks: the tasks, whose answers can all be averaged.
         targets: the targets [rows, …] of each task, with NaN for missing labels.
         clusters: one cluster label per row, or None. Rows in the same cluster are in the same half.
+        weights: the weight of each row in mean losses, or None if all rows count the same.
 
     Attributes:
         tasks: the tasks.
-        clusters: see above.
         first: whether each row is in the first half.
+        worth: what a unit of each task's loss is worth in mean skill [tasks].
 
     Example:
         >>> tasks = [Task("age", kind="regression")]
@@ -42,12 +44,19 @@ class Answers:
         [1.0, 0.0, 2.25]
     """
 
-    def __init__(self, tasks: Sequence[Task], targets: Mapping[str, Tensor], clusters: Tensor | None = None) -> None:
-        self.tasks, self.clusters = tuple(tasks), clusters
-        rows = len(targets[self.tasks[0].name])
-        halves = first_half(rows, clusters)
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        targets: Mapping[str, Tensor],
+        clusters: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        self.tasks, self.worth = tuple(tasks), np.ones(len(tasks))
+        halves = first_half(len(targets[self.tasks[0].name]), clusters)
         self.first = halves.numpy()
-        self._parts = torch.stack([torch.ones_like(halves), halves, ~halves], 1).double()
+        self._weights = None if weights is None else weights.double().cpu()
+        parts = torch.stack([torch.ones_like(halves), halves, ~halves], 1).double()
+        self._parts = parts if self._weights is None else parts * self._weights[:, None]
         self._answers = [_answers_of(task, targets[task.name].cpu()) for task in self.tasks]
 
     def add(self, outputs: Mapping[str, Tensor]) -> None:
@@ -81,11 +90,32 @@ class Answers:
         """Returns the same for the task with this number, [candidates, parts]."""
         return self._answers[task].losses_with(members, candidates, self._parts)
 
+    def weigh(self, losses: Array) -> Array:
+        """Returns the sums [averages] of losses [averages, tasks], weighted by what each task is worth in mean skill.
+
+        Tasks that no network answers (whose losses are infinite) count as much worse than any answer, so that networks
+        for them are added first. Tasks without labels (whose losses are NaN if answered) say nothing.
+        """
+        missing = np.isinf(losses)
+        worth = np.where(missing | np.isnan(losses), 0.0, losses) * self.worth
+        penalty = MISSING_TASK_FACTOR * (1 + np.abs(worth).max(initial=0.0))
+        return np.asarray(worth.sum(-1) + penalty * missing.sum(-1))
+
     def row_losses(self, task: int, members: Members) -> Array:
         """Returns the loss of each row for the task with this number, with NaN for missing labels."""
         answers = self._answers[task]
-        losses = answers.row_losses(torch.stack(answers.of(members)).mean(0, keepdim=True))[0]
-        return np.asarray(torch.where(answers.present, losses, torch.nan))
+        losses = answers.row_losses(torch.stack(answers.of(members)).mean(0, keepdim=True))
+        rows = torch.where(answers.present, losses, torch.nan).numpy()
+        if self._weights is not None:
+            rows = weighted_losses(rows, self._weights.numpy()[None])
+        return np.asarray(rows[0])
+
+    def cross_fitted(self, on_first: Members, on_second: Members) -> dict[str, Array]:
+        """Returns the losses of each row, by task, from one average on the first half and another on the second."""
+        return {
+            task.name: np.where(self.first, self.row_losses(number, on_first), self.row_losses(number, on_second))
+            for number, task in enumerate(self.tasks)
+        }
 
 
 class _TaskAnswers:

@@ -6,16 +6,17 @@ The logarithm of a task's validation loss in a network is modeled as the followi
 
 Sets that differ in few tasks have similar effects. The covariance decreases by a constant factor for each task that is
 in only one of the two sets. This is a product kernel on the membership bits, so it includes main effects as well as
-pairwise and higher-order interactions with decreasing weight. The trends are shared by all tasks. They include the
-effects of affinity, of the number of omitted tasks, and of the omission of each task. The seed noise is common to all
-networks with the same seed, which share initial weights and row order. Networks are therefore compared with other
-networks that have the same seed. Thus, a poor result of the network for all tasks is not mistaken for a gain.
+pairwise and higher-order interactions with decreasing weight. The trends, which are shared by all tasks, are the
+effects of the number of omitted tasks and of the omission of each task. The seed noise is common to all networks with
+the same seed, which share initial weights and row order. Networks are therefore compared with other networks that have
+the same seed. Thus, a poor result of the network for all tasks is not mistaken for a gain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,10 @@ Counts = NDArray[np.intp]
 LEVEL_VARIANCE = 100.0  # prior variance of the unknown level
 PRIOR_SCALE = 0.03  # prior scale of effects on the logarithm of a loss
 POOLED_SCALE_WEIGHT = 4.0  # number of observations that the scale pooled over tasks counts for
-EARLY_VARIANCE = 1.5  # added for partial trainings, in units of the sum of the other variances
+MIN_RELATIVE_WEIGHT = 1e-3  # hyperparameters with a lower weight relative to the best are ignored
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
+class Hyperparameters(NamedTuple):
     """Hyperparameters of the covariance: fractions of the variance (which sum to 1) and a correlation.
 
     Attributes:
@@ -49,6 +49,11 @@ class Hyperparameters:
     luck: float
     alike: float
 
+    def set_covariance(self, set_distances: Counts) -> Array:
+        by_distance = self.smooth * self.alike ** np.arange(set_distances.max(initial=0) + 1)
+        by_distance[0] += self.own
+        return np.asarray(by_distance[set_distances])
+
 
 HYPERPARAMETER_GRID = (
     Hyperparameters(0.01, 0.01, 0.48, 0.5, 0.9),  # almost only noise
@@ -58,59 +63,29 @@ HYPERPARAMETER_GRID = (
         for alike in (0.7, 0.9)
     ),
 )
-MIN_RELATIVE_WEIGHT = 1e-3  # hyperparameters with a lower weight relative to the best are ignored
-
-
-@dataclass(frozen=True, eq=False)
-class TrialArrays:
-    """The losses of all trials as arrays.
-
-    Attributes:
-        inside: an array of shape [trials, tasks] that indicates whether each network was trained on each task.
-        seeds: an array of shape [trials] with the seed of each network.
-        early: an array of shape [trials] that indicates whether each training run was partial.
-        logs: an array of shape [trials, tasks] with the logarithms of the validation losses.
-    """
-
-    inside: Bools
-    seeds: NDArray[np.int64]
-    early: Bools
-    logs: Array
 
 
 class Beliefs:
-    """Predictions based on the trials so far, averaged over hyperparameters, which are weighted by how well they fit.
+    """Predictions from the trained networks, averaged over hyperparameters, which are weighted by how well they fit.
 
     Args:
-        trials: all trials, including those of the network for all tasks.
-        hints: an array of shape [source, target] with prior estimates of how much each task helps another, e.g.
-            affinities. If None, there is no prior.
-        errors: the standard errors of the hints, or None if they are exact.
+        inside: whether each network was trained on each task [networks, tasks], including networks for all tasks.
+        seeds: the seed of each network.
+        logs: the logarithms of the validation losses [networks, tasks].
     """
 
-    def __init__(
-        self,
-        trials: TrialArrays,
-        hints: Array | None = None,
-        errors: Array | None = None,
-    ) -> None:
-        self.seen, n = trials, trials.inside.shape[1]
-        self._helps = None if hints is None else _standardize(hints, errors)
-        rows = [np.flatnonzero(trials.inside[:, j]) for j in range(n)]
-        self._data = [
-            _TaskData(
-                trials.inside[some],
-                distances(trials.inside[some], trials.inside[some]),
-                trials.seeds[some][:, None] == trials.seeds[some],
-                trials.early[some],
-                trials.logs[some, j] - trials.logs[some, j].mean(),
-                self._trend_regressors(j, trials.inside[some]),
-            )
-            for j, some in enumerate(rows)
-        ]
-        fits = [_Fit(parameters, self._data, hints is not None) for parameters in HYPERPARAMETER_GRID]
+    def __init__(self, inside: Bools, seeds: NDArray[np.int64], logs: Array) -> None:
+        self._data = []
+        for task, trained in enumerate(inside.T):
+            sets, own_seeds, own_logs = inside[trained], seeds[trained], logs[trained, task]
+            same_seed = own_seeds[:, None] == own_seeds
+            observed = np.column_stack([own_logs - own_logs.mean(), _trend_regressors(sets)])
+            self._data.append(_TaskData(sets, distances(sets, sets), same_seed, observed))
+        fits = [_Fit(parameters, self._data) for parameters in HYPERPARAMETER_GRID]
         weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
-        self.fits = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > MIN_RELATIVE_WEIGHT]
+        kept = weights > MIN_RELATIVE_WEIGHT
+        self._fits = [fit for fit, keep in zip(fits, kept, strict=True) if keep]
+        self._weights = weights[kept] / weights[kept].sum()
         self._predicted: dict[bytes, tuple[Array, Array]] = {}  # every budget asks for the same sets
 
     def predict(self, sets: Bools) -> tuple[Array, Array]:
@@ -120,37 +95,29 @@ class Beliefs:
             Means and standard deviations of shape [networks, tasks], with NaN where a network is not trained on a task.
             The arrays are shared by all calls with the same sets and cannot be modified.
         """
-        if (key := sets.tobytes()) not in self._predicted:
-            self._predicted[key] = self._predict(sets)
+        key = sets.tobytes()
+        if key not in self._predicted:
+            means, deviations = np.full(sets.shape, np.nan), np.full(sets.shape, np.nan)
+            for task, trained in enumerate(sets.T):
+                means[trained, task], deviations[trained, task] = self._predict_task(task, sets[trained])
+            means.flags.writeable = deviations.flags.writeable = False
+            self._predicted[key] = means, deviations
         return self._predicted[key]
 
-    def _predict(self, sets: Bools) -> tuple[Array, Array]:
-        means, deviations = np.full(sets.shape, np.nan), np.full(sets.shape, np.nan)
-        for j in range(sets.shape[1]):
-            rows = np.flatnonzero(sets[:, j])
-            means[rows, j], deviations[rows, j] = self._predict_task(j, sets[rows])
-        means.flags.writeable = deviations.flags.writeable = False
-        return means, deviations
-
-    def _predict_task(self, j: int, sets: Bools) -> tuple[Array, Array]:
-        everything = np.ones((1, sets.shape[1]), dtype=bool)
-        seen = self._data[j].inside
+    def _predict_task(self, task: int, sets: Bools) -> tuple[Array, Array]:
+        everything, seen = np.ones((1, sets.shape[1]), dtype=bool), self._data[task].inside
         apart = distances(sets, seen), distances(everything, seen), distances(sets, everything)[:, 0]
-        trends = self._trend_regressors(j, sets)
-        weights = np.array([weight for _, weight in self.fits])
-        weights = weights / weights.sum()
-        found = [fit.contrast(j, *apart, trends) for fit, _ in self.fits]
-        means, variances = (weights @ np.stack(some) for some in zip(*found, strict=True))
-        between = weights @ np.stack([(mean - means) ** 2 for mean, _ in found])
-        return means, np.sqrt(variances + between)
+        trends = _trend_regressors(sets)
+        by_fit = [fit.contrast(task, *apart, trends) for fit in self._fits]
+        fit_means, fit_variances = (np.stack(moments) for moments in zip(*by_fit, strict=True))
+        means = self._weights @ fit_means
+        return means, np.sqrt(self._weights @ (fit_variances + (fit_means - means) ** 2))
 
-    def _trend_regressors(self, j: int, sets: Bools) -> Array:
-        """Returns task j's regressors for each set: the number of omitted tasks, their identities, and the hints."""
-        out = (~sets).astype(np.float64)
-        columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
-        if self._helps is not None:
-            columns.append(out @ self._helps[:, j])
-        return np.stack(columns, 1)
+
+def _trend_regressors(sets: Bools) -> Array:
+    """Returns the regressors of each set: the fraction of omitted tasks, and whether each task is omitted."""
+    omitted = (~sets).astype(np.float64)
+    return np.column_stack([omitted.sum(1) / max(1, sets.shape[1] - 1), omitted])
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +125,11 @@ class _TaskData:
     inside: Bools
     apart: Counts
     same_seed: Bools
-    early: Bools
-    logs: Array
-    design: Array
+    observed: Array  # [networks, 1 + trends]: centered log losses, and the regressors of the trends
 
     def covariance(self, parameters: Hyperparameters) -> Array:
-        covariance = LEVEL_VARIANCE + _set_covariance(self.apart, parameters) + parameters.seed * self.same_seed
-        covariance[np.diag_indices(len(self.logs))] += parameters.luck + 1e-6 + EARLY_VARIANCE * self.early
+        covariance = LEVEL_VARIANCE + parameters.set_covariance(self.apart) + parameters.seed * self.same_seed
+        covariance[np.diag_indices(len(covariance))] += parameters.luck + 1e-6
         return covariance
 
 
@@ -174,43 +139,40 @@ class _Fit:
     Task scales and shared trends are fixed at their most likely values.
     """
 
-    def __init__(self, parameters: Hyperparameters, data: Sequence[_TaskData], has_hints: bool) -> None:
+    def __init__(self, parameters: Hyperparameters, data: Sequence[_TaskData]) -> None:
         self.parameters = parameters
-        self.factors = [cho_factor(one.covariance(parameters), lower=True, check_finite=False) for one in data]
+        factors = [cho_factor(own.covariance(parameters), lower=True, check_finite=False) for own in data]
         solved = [
-            cho_solve(factor, np.column_stack([one.logs, one.design]), check_finite=False)
-            for factor, one in zip(self.factors, data, strict=True)
+            cho_solve(factor, own.observed, check_finite=False) for factor, own in zip(factors, data, strict=True)
         ]
-        squares = [
-            np.column_stack([one.logs, one.design]).T @ some for one, some in zip(data, solved, strict=True)
-        ]  # inner products of log losses and trends, weighted by the inverse covariance
+        # Inner products of log losses and trends, weighted by the inverse covariance.
+        squares = [own.observed.T @ inverse for own, inverse in zip(data, solved, strict=True)]
         self.whitening = [
             solve_triangular(np.tril(factor), np.eye(len(factor)), lower=True, check_finite=False).T
-            for factor, _ in self.factors
+            for factor, _ in factors
         ]
-        counts = np.array([len(one.logs) for one in data])
-        self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), PRIOR_SCALE)
+        counts = np.array([len(own.inside) for own in data])
+        self.trends, self.scales = np.zeros(squares[0].shape[1] - 1), np.full(len(data), PRIOR_SCALE)
         for _ in range(3):
             self.scales = _estimate_scales(squares, counts, self.trends, self.scales)
-            self.trends = _estimate_shared_trends(squares, self.scales, has_hints)
+            self.trends = _estimate_shared_trends(squares, self.scales)
         self.weights = [
-            some[:, 0] / scale - some[:, 1:] @ self.trends for some, scale in zip(solved, self.scales, strict=True)
+            inverse[:, 0] / scale - inverse[:, 1:] @ self.trends
+            for inverse, scale in zip(solved, self.scales, strict=True)
         ]
-        logs = sum(np.log(np.diag(factor[0])).sum() for factor in self.factors)
-        misfit = sum(
-            _squared_misfit(some, self.trends, scale) for some, scale in zip(squares, self.scales, strict=True)
-        )
-        self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
+        log_determinants = sum(np.log(np.diag(factor)).sum() for factor, _ in factors)
+        misfit = _squared_misfits(squares, self.trends, self.scales).sum()
+        self.evidence = float(-0.5 * misfit - log_determinants - counts @ np.log(self.scales))
 
     def contrast(
-        self, j: int, seen_distances: Counts, all_seen_distances: Counts, all_distances: Counts, trends: Array
+        self, task: int, seen_distances: Counts, all_seen_distances: Counts, all_distances: Counts, trends: Array
     ) -> tuple[Array, Array]:
-        """Returns the mean and variance of task j's log loss in each set, relative to the set of all tasks."""
-        parameters, scale = self.parameters, self.scales[j]
-        contrast = _set_covariance(seen_distances, parameters) - _set_covariance(all_seen_distances, parameters)
-        mean = trends @ self.trends + contrast @ self.weights[j]
-        prior = 2 * (parameters.smooth + parameters.own - _set_covariance(all_distances, parameters))
-        explained = ((contrast @ self.whitening[j]) ** 2).sum(1)
+        """Returns the mean and variance of a task's log loss in each set, relative to the set of all tasks."""
+        parameters, scale = self.parameters, self.scales[task]
+        contrast = parameters.set_covariance(seen_distances) - parameters.set_covariance(all_seen_distances)
+        mean = trends @ self.trends + contrast @ self.weights[task]
+        prior = 2 * (parameters.smooth + parameters.own - parameters.set_covariance(all_distances))
+        explained = ((contrast @ self.whitening[task]) ** 2).sum(1)
         return scale * mean, scale**2 * np.maximum(prior - explained, 0)
 
 
@@ -220,48 +182,28 @@ def distances(sets: Bools, other_sets: Bools) -> Counts:
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
 
-def _set_covariance(set_distances: Counts, parameters: Hyperparameters) -> Array:
-    by_distance = parameters.smooth * parameters.alike ** np.arange(set_distances.max(initial=0) + 1)
-    by_distance[0] += parameters.own
-    return np.asarray(by_distance[set_distances])
-
-
-def _standardize(hints: Array, errors: Array | None) -> Array:
-    """Standardizes the hints for each target, shrinks noisy hints, and sets the diagonal to zero."""
-    n, own = len(hints), np.eye(len(hints), dtype=bool)
-    helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
-    size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
-    noise = np.zeros_like(helps) if errors is None else np.where(own, 0.0, np.nan_to_num(errors))
-    reliable = 1 - np.minimum(1, (noise**2).sum(0) / max(1, n - 1) / np.where(size > 0, size, 1) ** 2)
-    return np.asarray(helps / np.where(size > 0, size, 1) * reliable)
-
-
-def _squared_misfit(inner_products: Array, trends: Array, scale: float) -> float:
-    """Returns the squared distance between the scaled log losses and the trends."""
-    return float(
-        inner_products[0, 0] / scale**2
-        - 2 * inner_products[0, 1:] @ trends / scale
-        + trends @ inner_products[1:, 1:] @ trends
+def _squared_misfits(squares: Sequence[Array], trends: Array, scales: Array) -> Array:
+    """Returns each task's squared distance between the scaled log losses and the trends."""
+    return np.array(
+        [
+            own[0, 0] / scale**2 - 2 * own[0, 1:] @ trends / scale + trends @ own[1:, 1:] @ trends
+            for own, scale in zip(squares, scales, strict=True)
+        ]
     )
 
 
-def _estimate_scales(inner_products: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
+def _estimate_scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
     """Estimates the scale of the effects on each task, with shrinkage toward the scale pooled over tasks."""
-    sums = scales**2 * [
-        _squared_misfit(some, trends, scale) for some, scale in zip(inner_products, scales, strict=True)
-    ]
+    sums = scales**2 * _squared_misfits(squares, trends, scales)
     dof = np.maximum(counts - 1, 1)
     pooled = (2 * PRIOR_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / dof + 1e-12)))) / (2 + len(sums))
     return np.asarray(np.sqrt((POOLED_SCALE_WEIGHT * pooled + sums) / (POOLED_SCALE_WEIGHT + dof)))
 
 
-def _estimate_shared_trends(inner_products: Sequence[Array], scales: Array, has_hints: bool) -> Array:
-    """Estimates the trends shared by all tasks, with shrinkage toward zero: hints count once networks confirm them."""
-    width = len(inner_products[0]) - 1
-    precision = np.full(width, 1 / 0.15**2)
+def _estimate_shared_trends(squares: Sequence[Array], scales: Array) -> Array:
+    """Estimates the trends shared by all tasks, with shrinkage toward zero."""
+    precision = np.full(len(squares[0]) - 1, 1 / 0.15**2)
     precision[0] = 1.0
-    if has_hints:
-        precision[-1] = 1 / 0.1**2
-    normal = np.diag(precision) + sum(some[1:, 1:] for some in inner_products)
-    right = sum(some[1:, 0] / scale for some, scale in zip(inner_products, scales, strict=True))
+    normal = np.diag(precision) + sum(own[1:, 1:] for own in squares)
+    right = sum(own[1:, 0] / scale for own, scale in zip(squares, scales, strict=True))
     return np.asarray(np.linalg.solve(normal, right))

@@ -1,14 +1,14 @@
 """Chooses committees: a few trained networks whose answers are averaged, and the networks that teach others.
 
 A task is answered by the mean of the committee's networks that were trained on it. Copies of one network and groups are
-special cases.
+special cases. Committees are chosen by their mean skill (see `tagalong.learn.mean_skill`), i.e. by the weighted sum of
+their losses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from math import comb
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from .answers import ALL, FIRST, SECOND, Answers, Array, Members
 
-MIN_GAIN = 1e-12
-MAX_SUBSETS = 256  # of a committee's members that are compared for each task; above this, members are added greedily
-MISSING_TASK_FACTOR = 1000.0  # how much worse than any other loss a task without an answer is
+MIN_GAIN = 1e-12  # exchanges that change the value by rounding errors would never end
+MAX_ENUMERATED = 2_000  # sets, which is more than all pairs of 60 networks
+Values = Callable[[Members, Sequence[int]], Array]  # the value of members together with each candidate; lower is better
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Committee:
     Attributes:
         members: the numbers of the networks, sorted.
         answers: for each task, the members whose answers are averaged.
-        value: the mean over tasks of the losses relative to the base, on the rows that chose the networks.
+        value: the weighted sum of the losses on the rows that chose the networks.
     """
 
     members: Members
@@ -38,64 +38,57 @@ class Committee:
 
 def select_committee(
     answers: Answers,
-    budget: int,
-    base: Array,
-    *,
     pool: Collection[int],
-    sizes: Sequence[int] | None = None,
+    count: int,
+    *,
     part: int = ALL,
     passes: int | None = None,
     fewer: bool = False,
 ) -> Committee:
-    """Returns the networks that are best together, found by a local search that replaces one network at a time.
-
-    The value of a committee is the mean over tasks of its losses relative to `base`. The search starts from the best
-    single network for all tasks and from nothing, so the optimum may be missed. The networks of a committee have the
-    same size.
+    """Returns the networks that are best together.
 
     Args:
         answers: the answers of all networks.
-        budget: the number of networks of size 1. A larger network uses as much of it as its size.
-        base: the losses [tasks, parts] that losses are divided by, usually those of one network for all tasks.
         pool: the networks to choose from. Together, some of them must be trained on all tasks.
-        sizes: the size of each network, or None if all have size 1. Some in the pool must not exceed the budget.
+        count: the number of networks.
         part: the part of the rows to choose on.
-        passes: the maximum number of networks that answer a task, or None for all that were trained on it.
-        fewer: whether to use fewer networks than the budget allows if they are better. Among networks that are about
-            equally good, more are better.
+        passes: 1 if a single network answers each task, or None if all that were trained on it do.
+        fewer: whether to use fewer networks if they are better. Among networks that are about equally good, more are
+            better.
     """
-    by_size: dict[int, list[int]] = {}
-    for number in sorted(pool):
-        by_size.setdefault(1 if sizes is None else sizes[number], []).append(number)
-    found = [
-        _best_of_one_size(answers, count, base, some, part, passes)
-        for size, some in sorted(by_size.items())
-        if size <= budget
-        for count in (range(1, budget // size + 1) if fewer else [budget // size])
-    ]
-    return min(found, key=lambda one: round(one.value, 12))
+    candidates = sorted(pool)
+    alone = answers.losses_with((), candidates)[:, :, part]
+    single = np.full((len(answers), len(answers.tasks)), np.inf)
+    single[candidates] = alone
 
+    def values(members: Members, others: Sequence[int]) -> Array:
+        if passes == 1:
+            lowest = single[[*members]].min(0) if members else np.inf
+            return answers.weigh(np.minimum(single[[*others]], lowest))
+        return answers.weigh(answers.losses_with(members, others)[:, :, part])
 
-def _best_of_one_size(
-    answers: Answers, count: int, base: Array, pool: Sequence[int], part: int, passes: int | None
-) -> Committee:
-    limit = None if passes is None or passes >= count else passes
-    climb = _Climb(answers, pool, base[:, part], part, limit)
-    found = [climb.run(start, min(count, len(pool))) for start in climb.starts()]
-    value, members = min(found, key=lambda one: (round(one[0], 12), one[1]))
-    return Committee(members, _answering(answers, members, part, limit), value)
+    whole = [place for place, losses in enumerate(alone) if not np.isinf(losses).any()]
+    best_alone = [(candidates[whole[int(np.argmin(answers.weigh(alone[whole])))]],)] if whole else []
+    counts = range(1, count + 1) if fewer else [count]
+    found = [best_set(values, candidates, min(some, len(candidates)), best_alone) for some in counts]
+    value, members = min(found, key=lambda one: round(one[0], 12))
+    answering = []
+    for task in range(len(answers.tasks)):
+        able = tuple(member for member in members if answers.trained[member, task])
+        if passes == 1:
+            able = (able[int(np.argmin(single[[*able], task]))],)
+        answering.append(able)
+    return Committee(members, tuple(answering), value)
 
 
 def cross_fitted_rows(
     answers: Answers,
-    budget: int,
-    base: Array,
-    *,
     pool: Collection[int],
-    sizes: Sequence[int] | None = None,
+    count: int,
+    *,
     passes: int | None = None,
     fewer: bool = False,
-    flattery: Sequence[float] | None = None,
+    flattery: Array | None = None,
 ) -> dict[str, Array]:
     """Returns the losses of each row, by task, from committees that were chosen without this row.
 
@@ -104,33 +97,24 @@ def cross_fitted_rows(
 
     Args:
         answers: see `select_committee`.
-        budget: see `select_committee`.
-        base: see `select_committee`.
         pool: see `select_committee`.
-        sizes: see `select_committee`.
+        count: see `select_committee`.
         passes: see `select_committee`.
         fewer: see `select_committee`.
-        flattery: by how much the relative losses of each network are too low on all rows (see `teachers_flattery`), or
-            None if they are not. It is added to the losses.
+        flattery: by how much the losses [networks, tasks] of each network are too low on all rows (see
+            `teachers_flattery`), or None if they are not. It is added to the losses.
     """
-    added = np.zeros(len(answers)) if flattery is None else np.asarray(flattery)
-    chosen = [
-        select_committee(answers, budget, base, pool=pool, sizes=sizes, part=part, passes=passes, fewer=fewer)
-        for part in (SECOND, FIRST)
-    ]
-    return {
-        task.name: np.where(
-            answers.first,
-            *(
-                answers.row_losses(number, some) + added[[*some]].mean() * np.abs(base[number, ALL])
-                for some in (committee.answers[number] for committee in chosen)
-            ),
-        )
-        for number, task in enumerate(answers.tasks)
-    }
+    rows: dict[str, list[Array]] = {task.name: [] for task in answers.tasks}
+    for part in (SECOND, FIRST):
+        committee = select_committee(answers, pool, count, part=part, passes=passes, fewer=fewer)
+        for number, task in enumerate(answers.tasks):
+            members = committee.answers[number]
+            added = 0.0 if flattery is None else flattery[[*members], number].mean()
+            rows[task.name].append(answers.row_losses(number, members) + added)
+    return {task: np.where(answers.first, *halves) for task, halves in rows.items()}
 
 
-def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collection[int], part: int = ALL) -> Members:
+def select_teachers(answers: Answers, pool: Collection[int], size: int, part: int = ALL) -> Members:
     """Returns the networks whose average has the lowest loss, where each is added because it helps the most.
 
     A network may be added more than once, and then counts more (Caruana et al., Ensemble selection from libraries of
@@ -138,24 +122,23 @@ def select_teachers(answers: Answers, size: int, base: Array, *, pool: Collectio
 
     Args:
         answers: the answers of all networks.
-        size: the maximum number of networks, counted with repetitions.
-        base: see `select_committee`.
         pool: see `select_committee`.
+        size: the maximum number of networks, counted with repetitions.
         part: see `select_committee`.
     """
     candidates = sorted(pool)
     members: Members = ()
     best, chosen = np.inf, members
     for _ in range(size):
-        values = mean_relative_loss(answers.losses_with(members, candidates)[:, :, part], base[:, part])
+        values = answers.weigh(answers.losses_with(members, candidates)[:, :, part])
         members = (*members, candidates[int(np.argmin(values))])
         if values.min() < best - MIN_GAIN:
             best, chosen = float(values.min()), members
     return tuple(sorted(chosen))
 
 
-def teachers_flattery(answers: Answers, size: int, base: Array, *, pool: Collection[int]) -> float:
-    """Returns how much lower the relative loss of selected teachers is on the rows that selected them than on others.
+def teachers_flattery(answers: Answers, pool: Collection[int], size: int) -> float:
+    """Returns how much lower the value of selected teachers is on the rows that selected them than on others.
 
     Students imitate their teachers, so theirs is too low by about as much, even if nobody selects among the students.
     It is estimated with teachers that one half of the rows selects: they are better on this half than those that the
@@ -163,131 +146,59 @@ def teachers_flattery(answers: Answers, size: int, base: Array, *, pool: Collect
 
     Args:
         answers: see `select_teachers`.
-        size: see `select_teachers`.
-        base: see `select_teachers`.
         pool: see `select_teachers`.
+        size: see `select_teachers`.
     """
-    selected = [select_teachers(answers, size, base, pool=pool, part=part) for part in (FIRST, SECOND)]
-    losses = answers.losses(selected)
-    values = np.stack([mean_relative_loss(losses[:, :, part], base[:, part]) for part in (FIRST, SECOND)], axis=1)
-    lower = float(values[1, 0] - values[0, 0] + values[0, 1] - values[1, 1]) / 2
+    losses = answers.losses([select_teachers(answers, pool, size, part) for part in (FIRST, SECOND)])
+    on_first, on_second = answers.weigh(losses[:, :, FIRST]), answers.weigh(losses[:, :, SECOND])
+    lower = float(on_first[1] - on_first[0] + on_second[0] - on_second[1]) / 2
     return max(0.0, lower / 2) if np.isfinite(lower) else 0.0
 
 
-@dataclass(frozen=True)
-class _Climb:
-    answers: Answers
-    candidates: Sequence[int]
-    base: Array
-    part: int
-    passes: int | None
+def best_set(values: Values, pool: Sequence[int], count: int, starts: Sequence[Members] = ()) -> tuple[float, Members]:
+    """Finds the set with the lowest value, and returns its value and members.
 
-    def starts(self) -> list[Members]:
-        """Returns the committees to start from: none, and the best network for all tasks."""
-        whole = [one for one in self.candidates if self.answers.trained[one].all()]
-        if not whole:
-            return [()]
-        return [(), (whole[int(np.argmin(self.values((), whole)))],)]
+    All sets are compared if there are few. Otherwise, the candidate that is best together with those before it is added
+    until the set is complete, and then members are replaced, one at a time, while the value improves.
 
-    def run(self, members: Members, size: int) -> tuple[float, Members]:
-        """Adds networks until there are enough, then replaces one at a time while the value improves."""
-        value = float(self.values((), members)[0]) if members else np.inf
-        while len(members) < size:
-            value, members = self._with_best(members)
+    Args:
+        values: a function that returns the value of some members together with each of several candidates.
+        pool: the candidates.
+        count: the number of members.
+        starts: sets to start from, in addition to the empty one.
+
+    Example:
+        >>> weights = np.array([5.0, 1.0, 4.0, 2.0])
+        >>> best_set(lambda members, others: weights[[*members]].sum() + weights[[*others]], range(4), count=2)
+        (3.0, (1, 3))
+    """
+
+    def with_best(members: Members) -> tuple[float, Members]:
+        others = [other for other in pool if other not in members]
+        together = values(members, others)
+        best = int(np.argmin(together))
+        return float(together[best]), tuple(sorted((*members, others[best])))
+
+    found = []
+    if comb(len(pool), count) <= MAX_ENUMERATED:
+        for first in combinations(range(len(pool) - 1), count - 1):
+            members = tuple(pool[place] for place in first)
+            others = pool[first[-1] + 1 :] if first else pool
+            together = values(members, others)
+            best = int(np.argmin(together))
+            found.append((float(together[best]), (*members, others[best])))
+        return min(found, key=lambda one: round(one[0], 12))
+    for members in [(), *starts]:
+        value = np.inf
+        while len(members) < count:
+            value, members = with_best(members)
         improved = True
         while improved:
             improved = False
             for member in members:
-                better, changed = self._with_best(tuple(one for one in members if one != member))
+                better, changed = with_best(tuple(other for other in members if other != member))
                 if better < value - MIN_GAIN:
                     value, members, improved = better, changed, True
                     break
-        return value, members
-
-    def _with_best(self, others: Members) -> tuple[float, Members]:
-        left = [one for one in self.candidates if one not in others]
-        values = self.values(others, left)
-        best = int(np.argmin(values))
-        return float(values[best]), tuple(sorted((*others, left[best])))
-
-    def values(self, members: Members, candidates: Sequence[int]) -> Array:
-        """Returns the value of `members` together with each candidate."""
-        if self.passes == 1:
-            losses = self._single_losses[[*candidates]]
-            losses = np.minimum(losses, self._single_losses[[*members]].min(0)) if members else losses
-        elif self.passes is not None and members:
-            losses = self._lowest_losses(members, candidates)
-        else:
-            losses = self.answers.losses_with(members, candidates)[:, :, self.part]
-        return mean_relative_loss(losses, self.base)
-
-    @cached_property
-    def _single_losses(self) -> Array:
-        """The losses [networks, tasks] of all networks alone, which are all that matters if one answers each task."""
-        return self.answers.losses_with((), range(len(self.answers)))[:, :, self.part]
-
-    def _lowest_losses(self, members: Members, candidates: Sequence[int]) -> Array:
-        """Returns the losses if the best few of `members` and a candidate answer each task."""
-        assert self.passes is not None
-        if _is_too_many(len(members), self.passes):
-            return self._nearly_lowest_losses(members, candidates, self.passes)
-        sets = _subsets(members, self.passes)
-        lowest = np.repeat(self.answers.losses(sets)[:, :, self.part].min(0)[None], len(candidates), axis=0)
-        for some in [(), *(one for one in sets if len(one) < self.passes)]:
-            lowest = np.minimum(lowest, self.answers.losses_with(some, candidates)[:, :, self.part])
-        return lowest
-
-    def _nearly_lowest_losses(self, members: Members, candidates: Sequence[int], passes: int) -> Array:
-        """Returns the losses if a candidate joins the members that answer each task, or replaces the last of them."""
-        found = np.empty((len(candidates), len(self.answers.tasks)))
-        for task, some in enumerate(_answering(self.answers, members, self.part, passes)):
-            kept = [some, some[:-1]] if len(some) < passes else [some[:-1]]
-            losses = [self.answers.task_losses_with(task, one, candidates)[:, self.part] for one in kept]
-            alone = [self.answers.task_losses_with(task, some[:-1], some[-1:])[:, self.part]] if some else []
-            found[:, task] = np.min(np.stack(np.broadcast_arrays(*losses, *alone)), axis=0)
-        return found
-
-
-def mean_relative_loss(losses: Array, base: Array) -> Array:
-    """Returns losses [averages, tasks] relative to the base, averaged over tasks. Lower is better for any sign.
-
-    Tasks that no network answers (whose losses are infinite) count as much worse than any answer, so that networks for
-    them are added first. Tasks without labels (whose losses are NaN if answered) say nothing.
-    """
-    ratios = np.where(np.isnan(losses), 1.0, 1 + (losses - base) / np.where(base == 0, 1, np.abs(base)))
-    known = np.abs(ratios[np.isfinite(ratios)])
-    return np.asarray(np.where(np.isfinite(ratios), ratios, MISSING_TASK_FACTOR * (1 + known.max(initial=0))).mean(-1))
-
-
-def _answering(answers: Answers, members: Members, part: int, passes: int | None) -> tuple[Members, ...]:
-    """Returns, for each task, the members that answer it: all that were trained on it, or the best few."""
-    chosen = []
-    for task in range(len(answers.tasks)):
-        able = tuple(member for member in members if answers.trained[member, task])
-        if passes is not None and _is_too_many(len(able), passes):
-            able = _add_greedily(answers, able, task, part, passes)
-        elif passes is not None and able:
-            sets = _subsets(able, passes)
-            able = sets[int(np.argmin(answers.losses(sets)[:, task, part]))]
-        chosen.append(able)
-    return tuple(chosen)
-
-
-def _subsets(members: Members, largest: int) -> list[Members]:
-    return [some for count in range(1, largest + 1) for some in combinations(members, count)]
-
-
-def _is_too_many(members: int, largest: int) -> bool:
-    return sum(comb(members, count) for count in range(1, min(largest, members) + 1)) > MAX_SUBSETS
-
-
-def _add_greedily(answers: Answers, able: Members, task: int, part: int, passes: int) -> Members:
-    """Returns the members that answer a task, each of which is added because it helps the most, if it helps."""
-    chosen: Members = ()
-    best = np.inf
-    while len(chosen) < passes and (left := [one for one in able if one not in chosen]):
-        losses = answers.task_losses_with(task, chosen, left)[:, part]
-        if chosen and not losses.min() < best - MIN_GAIN:
-            break
-        best, chosen = losses.min(), (*chosen, left[int(np.argmin(losses))])
-    return chosen
+        found.append((value, members))
+    return min(found, key=lambda one: (round(one[0], 12), one[1]))

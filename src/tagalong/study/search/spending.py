@@ -1,127 +1,120 @@
-"""Spends a given effort on networks, of which the best few are recommended for each budget.
+"""Spends a given effort on networks and other models, and recommends the best of them for each budget.
 
-1. Half of the effort goes into a pool: copies of the network for all tasks, networks for sets of tasks that `search`
-   proposes, and a few wider networks. A network of k times the size costs as much effort per step, and uses as much of
-   a budget, as k plain ones. There are as many copies as the largest budget, if the effort allows, since no other use
-   of a few trainings is safer. If a table has the default network and the effort pays for it, TabM networks join the
-   pool. Their steps cost as much effort as their multiplications say, but each is one network of a budget.
-2. The networks of the pool that are best together teach students with the other half, in two rounds. The first round
-   tries several ways of teaching, and the second one uses those that were best. In the second round, students may also
-   be wider or learn only some tasks, if plain networks like them were better than copies.
-3. For each budget, the networks that are best together on validation are recommended. They include students unless
-   copies are better on rows that did not choose them. Wider networks, TabM networks and sets of tasks must be clearly
-   better there.
+1. Half of the effort goes into a pool. First, there are copies of the network for all tasks: as many as the largest
+   budget if the effort allows, since no other use of a few trainings is safer. A small share tries one of each other
+   kind of model, cheap ones first: a copy trained with uncertainty weights, larger networks, and for tables ridge,
+   boosting and TabM. What is left trains networks for sets of tasks, which a `Proposer` suggests.
+2. The models of the pool that are best together teach students with the other half, in two rounds. The first round
+   tries several ways of teaching, and the second one uses those that were best. Some students in the second round are
+   larger or learn only some tasks, if networks like them were better than copies.
+3. For each budget, each family of models offers those that are best together on validation rows, judged on rows that
+   did not choose them. The rule of the verdict decides: among the families that fall short of the best one by no more
+   than noise, the one that costs the least in use. Sets of tasks must be clearly better than all of them, since every
+   row had a say in their proposal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import cycle
-from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group, Taught
-from tagalong.learn import Split, Trained, can_be_taught, width_of_size
+from tagalong.learn import Job, Split, Trained, can_be_taught, width_of_size
 
 from ..members import member_seed
-from ..relative_losses import MAX_RATIO, relative_change, row_stderr
+from ..noise import row_stderr
+from ..rule import LEAST_TOLERANCE, MOST_TOLERANCE
 from ..runner import Runner
-from ..summary import stderr
-from .answers import ALL, Answers, Array, Members
-from .committee import (
-    cross_fitted_rows,
-    mean_relative_loss,
-    select_committee,
-    select_teachers,
-    teachers_flattery,
-)
-from .recommendation import SearchSettings
-from .search import search
-from .shares import MIN_LECTURES_EFFORT, MIN_TEACHING_EFFORT, TABM_SHARE, Shares, divide_effort
-from .spending_result import Kind, Member, Plan, Spending, SpendingRound
-from .trial import small_set_flattery
+from .answers import ALL, Array, Members
+from .committee import cross_fitted_rows, select_committee, select_teachers, teachers_flattery
+from .flattery import small_set_flattery
+from .proposals import Proposer, Trial
+from .yardstick import add_answers, read_answers, set_yardstick
 
-MIN_LEFT_TO_TEACH = 1  # of everything, for any students
+MIN_TEACHING_EFFORT, MIN_LECTURES_EFFORT = 3, 12  # for any students, and for several ways of teaching
+MIN_SEARCH_EFFORT = 8  # of the pool
+ROUNDS = 3  # of proposals
+OWN_SHARE, TABLE_SHARE = 0.1, 0.4  # of the effort, for other kinds of the problem's own network, and of table models
+TABLE_MODELS = ("ridge", "boosting", "tabm")
+FITTED_COST = {"ridge": 0.0, "boosting": 1.0}  # in trainings, whatever the time
 MAX_TEACHERS = 10
-STUDENT_COST = 1.5  # in full training runs, before any student was trained and without additional rows
-TABM = "tabm"  # the name of TabM networks among `Problem.alternatives`
-DESCRIPTIONS = {
-    "copy": "copies",
-    "set": "networks proposed by auto",
-    "wide": "wider networks",
-    "tabm": "TabM networks",
-    "student": "networks taught by others",
-}
-# Standard errors by which the networks of a pool must be better than those of the pools before it, on rows that did not
-# choose them. Students are rarely worse than copies, but wider networks, TabM networks and sets of tasks often are.
-# Standard errors do not count the luck of the choice itself, which matters most where there is most to choose from:
-# sets of tasks.
-REQUIRED_GAIN = {"copies": 0.0, "taught": -0.5, "wide": 1.0, "tabm": 1.0, "all": 3.0}
-REQUIRED_SINGLE_GAIN = 2.0  # the same, for one network to answer each task instead of all that were trained on it
+STUDENT_COST = 1.5  # in trainings, before any student was trained and without additional rows
+CLEAR = 3.0  # standard errors by which sets of tasks must be better
+# Ways of teaching: the weight of the teachers' answers, mixtures per training row, and whether to use rows without
+# labels. Students that only imitate are best alone; those that also learn from labels differ more, and are best
+# together.
+FEW_LECTURES = ((0.5, 0, True),)
+LECTURES = ((0.5, 1, True), (1.0, 1, True), (0.5, 0, False), (1.0, 0, False))
+DESCRIPTIONS = {"copy": "copies", "set": "networks proposed by auto", "student": "networks taught by others"}
 
 
 @dataclass(frozen=True)
-class Lecture:
-    """A way of teaching.
+class Member:
+    """A trained model that may be recommended.
 
     Attributes:
-        mix: the weight of the teachers' answers in the loss.
-        mixtures: the number of mixtures of two training rows to learn from, as a multiple of the training rows.
-        unlabelled: whether to learn from rows without labels, if there are any.
+        kind: "copy" for the network for all tasks, "set" for a network for some tasks, "student", "wide" for a larger
+            network, "uw" for a copy trained with uncertainty weights, or "ridge", "boosting" or "tabm".
+        group: the tasks that it was trained on, its copy number, size and kind of network, and who taught it.
+        result: its result.
+        effort: what its training cost, in trainings of one plain network.
     """
 
-    mix: float
-    mixtures: int
-    unlabelled: bool = True
-
-
-# Students that only imitate are best alone; those that also learn from labels differ more, and are best together.
-FEW_LECTURES = (Lecture(0.5, 0),)
-LECTURES = (Lecture(0.5, 1), Lecture(1.0, 1), Lecture(0.5, 0, False), Lecture(1.0, 0, False))
+    kind: str
+    group: Group
+    result: Trained
+    effort: float
 
 
 @dataclass(frozen=True)
-class Course:
-    """A kind of student.
+class Plan:
+    """The recommended models for a budget.
 
     Attributes:
-        lecture: how it is taught.
-        tasks: its tasks.
-        size: the number of parameters, as a multiple of those of a plain network for these tasks.
+        groups: the models, and the tasks that each of them answers.
+        family: the family of the models.
+        expected: the expected gain in mean skill over one plain network, on rows that did not choose the models, less
+            what these rows flatter: students, whose teachers they selected, and networks for few tasks, whose epochs
+            they chose.
+        doubt: the standard error of `expected` due to the finite number of validation rows.
+        families: `expected` of every family.
+        rows: the loss of each task on every validation row, from models that the row did not choose.
     """
 
-    lecture: Lecture
-    tasks: frozenset[str]
-    size: int = 1
+    groups: tuple[Group, ...]
+    family: str
+    expected: float
+    doubt: float
+    families: dict[str, float]
+    rows: dict[str, Array] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
-class SpendingSettings:
-    """What an effort may be spent on.
+class Spending:
+    """What an effort was spent on.
 
     Attributes:
-        passes: the maximum number of networks that answer a task, or None for no limit.
-        sets: whether to train networks for sets of tasks.
-        teach: whether to train students.
-        mixtures: whether students may learn from mixtures of training rows.
-        wide: whether to train wider networks.
-        tabm: whether to train TabM networks.
-        search: the settings of the search for sets of tasks.
+        plans: the recommendation for each budget.
+        members: the models that may be recommended, in the order of their training.
+        lost: those that diverged.
+        teachers: the networks that teach the students, with repetitions.
     """
 
-    passes: int | None = None
-    sets: bool = True
-    teach: bool = True
-    mixtures: bool = True
-    wide: bool = True
-    tabm: bool = True
-    search: SearchSettings = field(default_factory=SearchSettings)
+    plans: dict[int, Plan]
+    members: tuple[Member, ...]
+    lost: tuple[Member, ...]
+    teachers: tuple[Group, ...]
+
+    @property
+    def spent(self) -> float:
+        """The total effort."""
+        return sum(member.effort for member in (*self.members, *self.lost))
 
 
 def spend(
@@ -130,26 +123,43 @@ def spend(
     effort: float,
     seed: int,
     *,
-    hints: Array | None = None,
-    errors: Array | None = None,
-    spent: float = 0.0,
-    settings: SpendingSettings | None = None,
+    passes: int | None = None,
+    teach: bool = True,
 ) -> Spending:
-    """Trains networks and recommends the best of them for each budget.
+    """Trains models and recommends the best of them for each budget.
 
     Args:
         runner: the runner, which must provide the outputs of networks.
-        budgets: the numbers of networks to recommend.
-        effort: the number of full training runs. The steps of students, which take longer, count in full, those of
-            wider networks as many times as their size, and those of TabM networks by their multiplications.
+        budgets: the numbers of models to recommend.
+        effort: the number of full trainings. The steps of students, which take longer, count in full, those of larger
+            networks as many times as their size, and those of TabM networks by their multiplications.
         seed: the seed of the record to which the networks belong. All networks are copies for this seed.
-        hints: see `search`.
-        errors: see `search`.
-        spent: see `search`.
-        settings: what to spend the effort on, or None for the defaults.
+        passes: 1 if a single network answers each task, or None if the answers of several may be averaged.
+        teach: whether to train students.
     """
-    given = settings or SpendingSettings()
-    return _Spender(runner, tuple(budgets), effort, seed, hints, errors, spent, given).run()
+    return _Spender(runner, tuple(budgets), effort, seed, passes, teach).run()
+
+
+def divide_effort(
+    effort: float, budgets: Sequence[int], passes: int | None = None, *, sets: bool = True, teach: bool = True
+) -> tuple[int, int]:
+    """Returns the numbers of copies and of networks for sets of tasks; students have the rest of the effort.
+
+    Copies come first: for every budget that the effort can pay for, there are as many copies, so that the result is
+    expected to be at least as good as that of copies alone. If one network answers each task, one is enough for that.
+
+    Example:
+        >>> divide_effort(4, [1, 2, 4]), divide_effort(60, [1, 2, 3])
+        ((4, 0), (15, 15))
+    """
+    payable = max((budget for budget in budgets if budget <= effort), default=1)
+    needed = payable if passes is None else min(passes, payable)
+    share = 1.0
+    if teach:
+        share = 1 / 2 if effort >= MIN_LECTURES_EFFORT else 2 / 3
+    pool = max(1, needed, round(share * effort))
+    copies = max(math.ceil(pool / 2), needed) if sets and pool >= MIN_SEARCH_EFFORT else pool
+    return copies, pool - copies
 
 
 @dataclass
@@ -158,29 +168,119 @@ class _Spender:
     budgets: tuple[int, ...]
     effort: float
     seed: int
-    hints: Array | None
-    errors: Array | None
-    spent: float
-    settings: SpendingSettings
+    passes: int | None
+    teach: bool
     members: list[Member] = field(default_factory=list)
-    rounds: list[SpendingRound] = field(default_factory=list)
+    lost: list[Member] = field(default_factory=list)
     copies: int = 0  # of copies and students, including those that diverged
     flattery: float = 0.0  # of students (see `teachers_flattery`)
+    spent: float = 0.0
 
     def run(self) -> Spending:
-        self.tasks = self.runner.tasks
-        known = [task for name in self.tasks if (task := self.runner.task(name)) is not None]
-        self.answers = Answers(known, self.runner.targets("val"), self.runner.problem.val.groups)
-        shares = self._divide_effort(self.settings.wide)
-        no_wider = self._why_not_wider(max(shares.wide)) if shares.wide else None
-        self._fill_pool(shares if no_wider is None else self._divide_effort(wide=False))
-        teachers = self._teach_students() if self._can_teach and self.effort - self.spent >= MIN_LEFT_TO_TEACH else ()
-        groups = tuple(self.members[one].group for one in teachers)
-        return Spending(self.plans, tuple(self.rounds), self.spent, groups, no_wider)
+        runner = self.runner
+        self.tasks, self.everything = runner.tasks, frozenset(runner.tasks)
+        self.answers = read_answers(runner, [])
 
-    @property
-    def _can_teach(self) -> bool:
-        return self.settings.teach and self.effort >= MIN_TEACHING_EFFORT and bool(self._teachable)
+        others = self._other_models()
+        rest = self.effort - sum(cost for _, _, cost in others)
+        sets = len(self.tasks) > 1
+        copies, networks = divide_effort(rest, self.budgets, self.passes, sets=sets, teach=self._can_teach)
+        self._train({Group(self.tasks, self.tasks, copy=number): "copy" for number in range(copies)})
+        self.copies = copies
+        self.yardstick = set_yardstick(runner, self.answers)
+        everyone = [(number,) for number in range(len(self.members))]
+        self.base = self.answers.losses(everyone)[:, :, ALL].mean(0)
+        self._train({group: kind for kind, group, _ in others})
+        if networks:
+            self._search_sets(copies, networks)
+
+        teachers: Members = ()
+        if self._can_teach and self.effort - self.spent >= 1:
+            teachers = self._teach_students()
+        plans = {budget: self.plan(budget) for budget in self.budgets}
+        groups = tuple(self.members[number].group for number in teachers)
+        return Spending(plans, tuple(self.members), tuple(self.lost), groups)
+
+    # The pool ---------------------------------------------------------------------------------------------------------
+
+    def _other_models(self) -> list[tuple[str, Group, float]]:
+        """Returns one model of each other kind that the effort pays for, cheap ones first, with its expected cost."""
+        problem, everything = self.runner.problem, partial(Group, self.tasks, self.tasks)
+        if not self.runner.trains:
+            return []
+        own = [("uw", everything(rule="uw"), 1.0)] if len(self.tasks) > 1 else []
+        for size in sorted({budget for budget in self.budgets if budget > 1}):
+            try:
+                width_of_size(problem, self.tasks, size)
+            except InvalidInput:  # the network cannot be larger
+                break
+            own.append(("wide", everything(size=size), float(size)))
+        names = [name for name in TABLE_MODELS if name in problem.alternatives]
+        tables = [(name, everything(network=name), self._cost_of_step(everything(network=name))) for name in names]
+        # Copies for every budget come first.
+        payable = max((budget for budget in self.budgets if budget <= self.effort), default=1)
+        chosen, left = [], self.effort - (payable if self.passes is None else 1)
+        for share, models in ((OWN_SHARE, own), (TABLE_SHARE, tables)):
+            allowed = min(left, share * self.effort)
+            for model in models:
+                if model[2] <= allowed:
+                    allowed, left = allowed - model[2], left - model[2]
+                    chosen.append(model)
+        return chosen
+
+    def _cost_of_step(self, group: Group) -> float:
+        """Returns what a step costs, in steps of a plain network, or what a model that is fitted costs in trainings."""
+        if group.network in FITTED_COST:
+            return FITTED_COST[group.network]
+        return group.size * self.runner.step_cost(group.network)
+
+    def _search_sets(self, copies: int, networks: int) -> None:
+        """Trains networks for the sets of tasks that the results so far suggest, in a few rounds."""
+        seeds = [member_seed(self.seed, number) for number in range(copies)]
+        trained = {Trial(self.everything, member.result.job.seed): member.result for member in self._of("copy")}
+        converged = tuple(trial.seed for trial in trained)
+        budgets = sorted({min(max(2, budget), len(self.tasks)) for budget in self.budgets})
+        proposer = Proposer(self.tasks, converged, tuple(budgets), self.answers.worth * self.base)
+        proposer.add(trained)
+        left, effort = networks, len(converged) + networks
+        while left:
+            trials = proposer.propose(min(left, max(2, math.ceil(networks / ROUNDS))), effort)
+            groups = {Group(trial.tasks, trial.tasks, copy=seeds.index(trial.seed)): trial for trial in trials}
+            results = self._train({group: "set" for group in groups if group.trains != self.everything})
+            if not results:
+                break
+            proposer.add({groups[group]: result for group, result in results.items()})
+            left -= len(results)
+
+    def _train(self, kinds: Mapping[Group, str]) -> dict[Group, Trained]:
+        """Trains models, and adds those that converge to the members."""
+        if not kinds:
+            return {}
+        jobs: dict[Group, Job] = {group: self.runner.group_job(group, self.seed) for group in kinds}
+        description = DESCRIPTIONS.get(next(iter(kinds.values())), "other kinds of models")
+        trained = self.runner.networks(jobs.values(), description, diverged=True)
+        results = {group: trained[job] for group, job in jobs.items()}
+        converged = [group for group, result in results.items() if not result.diverged]
+        if not self.members:  # the first ones are copies
+            self._steps = float(np.mean([results[group].steps for group in converged]))
+        outputs = self.runner.outputs([jobs[group] for group in converged], "val")
+        for group, result in results.items():
+            effort = self._cost_of_step(group)
+            if not result.diverged and kinds[group] not in ("copy", "set", *FITTED_COST):
+                effort *= result.steps / self._steps
+            self.spent += effort
+            (self.lost if result.diverged else self.members).append(Member(kinds[group], group, result, effort))
+            if not result.diverged:
+                add_answers(self.runner, self.answers, outputs[jobs[group]])
+        return results
+
+    def _of(self, *kinds: str) -> list[Member]:
+        return [member for member in self.members if member.kind in kinds]
+
+    def _numbers(self, *kinds: str) -> list[int]:
+        return [number for number, member in enumerate(self.members) if member.kind in kinds]
+
+    # Students ---------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _teachable(self) -> frozenset[str]:
@@ -191,323 +291,177 @@ class _Spender:
         targets = problem.train.targets
         return frozenset(task.name for task in problem.tasks if can_be_taught(task, targets[task.name]))
 
-    def _divide_effort(self, wide: bool) -> Shares:
-        sets = self.settings.sets and len(self.tasks) > 1
-        given = self.effort, self.budgets, self.settings.passes
-        return divide_effort(
-            *given, spent=self.spent, sets=sets, wide=wide, tabm_cost=self._tabm_cost, teach=self._can_teach
-        )
-
-    @cached_property
-    def _tabm_cost(self) -> float | None:
-        """What a TabM network costs if it takes as many steps as a plain one, or None if none is to be trained."""
-        problem = self.runner.problem
-        if not self.settings.tabm or TABM not in problem.alternatives:
-            return None
-        return self.runner.step_cost(TABM)
-
-    def _why_not_wider(self, size: int) -> str | None:
-        """Returns why networks of this size cannot be trained, or None if they can."""
-        if not self.runner.trains:
-            return "networks are trained elsewhere"
-        try:
-            width_of_size(self.runner.problem, self.tasks, size)
-        except InvalidInput as error:
-            return str(error)
-        return None
-
-    def _fill_pool(self, shares: Shares) -> None:
-        """Trains copies, networks for the sets of tasks that a search proposes, and wider networks."""
-        self._train([Group(self.tasks, self.tasks, copy=number) for number in range(shares.copies)], "copy")
-        self.copies = shares.copies
-        if shares.sets:
-            self._search_sets(shares)
-        if shares.wide:
-            numbers = [shares.wide[:place].count(size) for place, size in enumerate(shares.wide)]
-            sized = zip(numbers, shares.wide, strict=True)
-            self._train([Group(self.tasks, self.tasks, copy=number, size=size) for number, size in sized], "wide")
-        if shares.tabm:
-            self._train_tabm(shares.tabm)
-
-    def _train_tabm(self, most: int) -> None:
-        """Trains a TabM network, and then as many more as their share pays for if they take as many steps."""
-        groups = [Group(self.tasks, self.tasks, copy=number, network=TABM) for number in range(most)]
-        before = self.spent
-        self._train(groups[:1], "tabm")
-        payable = math.floor(TABM_SHARE * self.effort / (self.spent - before))
-        if payable > 1 and most > 1:
-            self._train(groups[1:payable], "tabm")
-
-    def _search_sets(self, shares: Shares) -> None:
-        seeds = [member_seed(self.seed, number) for number in range(shares.copies)]
-        converged = [seeds[member.group.copy] for member in self.members]
-        effort = len(converged) + shares.sets
-        settings = replace(self.settings.search, together=len(converged) / effort, reserved=0.0)
-        budgets = sorted({min(max(2, budget), len(self.tasks)) for budget in self.budgets})
-        found = search(self.runner, budgets, effort, converged, hints=self.hints, errors=self.errors, settings=settings)
-        sets = [
-            Group(trial.tasks, trial.tasks, copy=seeds.index(trial.seed))
-            for step in found.steps
-            for trial in step.results
-            if trial.fraction == 1 and len(trial.tasks) < len(self.tasks)
-        ]
-        partly = [
-            (result, step.efforts[trial])
-            for step in found.steps
-            for trial, result in step.results.items()
-            if trial.fraction < 1
-        ]
-        self._train(sets, "set", partly)
+    @property
+    def _can_teach(self) -> bool:
+        return self.teach and self.effort >= MIN_TEACHING_EFFORT and bool(self._teachable)
 
     def _teach_students(self) -> Members:
         """Trains students until the effort is spent, and returns their teachers."""
-        teachers = select_teachers(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
-        self.flattery = teachers_flattery(self.answers, MAX_TEACHERS, self.base, pool=range(len(self.members)))
-        self._keys = tuple(self.members[number].result.key for number in teachers)
-        wanted = LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES
-        lectures = [one for one in wanted if self._can_mix or not one.mixtures]
-        everything = frozenset(self.tasks)
+        problem, pool = self.runner.problem, range(len(self.members))
+        teachers = select_teachers(self.answers, pool, MAX_TEACHERS)
+        self.flattery = teachers_flattery(self.answers, pool, MAX_TEACHERS)
+        keys = tuple(self.members[number].result.key for number in teachers)
+        can_mix = isinstance(problem.train, Split) and problem.train.inputs.is_floating_point()
+        lectures = [
+            Taught(keys, mix=mix, mixtures=mixtures, unlabelled=unlabelled and problem.unlabelled is not None)
+            for mix, mixtures, unlabelled in (LECTURES if self.effort >= MIN_LECTURES_EFFORT else FEW_LECTURES)
+            if can_mix or not mixtures
+        ]
+        lectures = list(dict.fromkeys(lectures))
+        students = [Group(self.tasks, (), taught=lecture) for lecture in lectures]
         special = self._special_students() if len(lectures) > 1 else []
-        first = (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort
-        self._train_students([Course(lecture, everything) for lecture in lectures], first)
-        alone = min(lectures, key=partial(self._lecture_value, 1))
-        courses = [Course(alone, tasks, size) for tasks, size in special]
-        courses += [Course(lecture, everything) for lecture in self._best_lectures(lectures)]
-        while self._train_students(courses, self.effort):
+        self._train_students(students, (self.effort + self.spent) / 2 if len(lectures) > 1 else self.effort)
+
+        # The best way to teach one network, and those that are used together, have the rest of the effort.
+        best = {size: min(lectures, key=partial(self._value_of_lecture, size)) for size in (1, 2)}
+        students = [replace(group, taught=best[1]) for group in special]
+        wanted = dict.fromkeys(best[min(budget, 2)] for budget in self.budgets)
+        students += [Group(self.tasks, (), taught=lecture) for lecture in wanted]
+        while self._train_students(students, self.effort):
             pass
         return teachers
 
-    def _special_students(self) -> list[tuple[frozenset[str], int]]:
-        """Returns the tasks and sizes of students other than plain ones for all tasks.
-
-        They are like the networks of the pool that are better than copies on rows that did not choose them: wider
-        networks, and networks for sets of tasks if one network answers each task.
-        """
-        found: dict[tuple[frozenset[str], int], None] = {}
-        for budget, plan in self.plans.items():
-            for name, pool in self._pools(budget).items():
-                if not plan.alternatives[name] < plan.alternatives["copies"]:
+    def _special_students(self) -> list[Group]:
+        """Returns larger students, and students for some tasks, if plain networks like them are better than copies."""
+        special: dict[Group, None] = {}
+        for budget in self.budgets:
+            families, skills = self._families(budget), self.plan(budget).families
+            for family, (pool, count, passes) in families.items():
+                if family in ("copies", "taught") or not skills[family] > skills["copies"]:
                     continue
-                groups = self._groups(budget, pool, self._rows_and_passes(budget, pool)[1])
+                groups = self._committee(pool, count, passes, family)
                 alone = sum(len(group.serves) for group in groups) == len(self.tasks)
                 for group in groups:
-                    if group.size > 1 or (alone and len(group.trains) < len(self.tasks)):
-                        found[group.trains, group.size] = None
-        return [(tasks, size) for tasks, size in found if tasks & self._teachable]
+                    is_set = alone and group.trains < self.everything
+                    if (group.size > 1 or is_set) and group.trains & self._teachable:
+                        special[Group(group.trains, (), size=group.size)] = None
+        return list(special)
 
-    @property
-    def _can_mix(self) -> bool:
-        rows = self.runner.problem.train
-        return self.settings.mixtures and isinstance(rows, Split) and rows.inputs.is_floating_point()
-
-    def _train_students(self, courses: Sequence[Course], until: float) -> bool:
+    def _train_students(self, students: Sequence[Group], until: float) -> bool:
         """Trains as many students as the effort allows, of each kind in turn, and returns whether any.
 
         At least one is trained in all.
         """
         groups: list[Group] = []
         expected = self.spent
-        unaffordable: set[Course] = set()
-        for course in cycle(courses):
-            cost = self._expected_cost(course)
-            if expected + cost > until and (groups or self._students):
-                unaffordable.add(course)
-                if len(unaffordable) == len(courses):
+        too_expensive: set[Group] = set()
+        for student in cycle(students):
+            cost = self._expected_cost(student)
+            if expected + cost > until and (groups or self._of("student")):
+                too_expensive.add(student)
+                if len(too_expensive) == len(students):
                     break
                 continue
             expected += cost
-            groups.append(
-                Group(
-                    course.tasks,
-                    course.tasks,
-                    copy=self.copies + len(groups),
-                    taught=self._taught(course.lecture),
-                    size=course.size,
-                )
-            )
-        if not groups:
-            return False
+            groups.append(replace(student, copy=self.copies + len(groups)))
         self.copies += len(groups)
-        self._train(groups, "student")
-        return True
+        if groups:
+            self._train(dict.fromkeys(groups, "student"))
+        return bool(groups)
 
-    def _taught(self, lecture: Lecture) -> Taught:
-        unlabelled = self.runner.problem.unlabelled is not None and lecture.unlabelled
-        return Taught(self._keys, mix=lecture.mix, mixtures=lecture.mixtures, unlabelled=unlabelled)
-
-    def _expected_cost(self, course: Course) -> float:
+    def _expected_cost(self, student: Group) -> float:
         """Returns the mean cost of students that were taught alike, or a guess."""
-        alike = [member for member in self._students if member.group.taught == self._taught(course.lecture)]
+        alike = [member for member in self._of("student") if member.group.taught == student.taught]
         if alike:
-            return course.size * float(np.mean([member.effort / member.group.size for member in alike]))
-        problem = self.runner.problem
-        rows = problem.unlabelled if course.lecture.unlabelled else None
-        unlabelled = 0 if rows is None else len(rows) / len(problem.train)
-        return course.size * STUDENT_COST * (1 + course.lecture.mixtures + unlabelled)
+            return student.size * float(np.mean([member.effort / member.group.size for member in alike]))
+        assert student.taught is not None
+        rows = self.runner.problem.unlabelled if student.taught.unlabelled else None
+        unlabelled = 0 if rows is None else len(rows) / len(self.runner.problem.train)
+        return student.size * STUDENT_COST * (1 + student.taught.mixtures + unlabelled)
 
-    @property
-    def _students(self) -> list[Member]:
-        return [member for member in self.members if member.kind == "student"]
-
-    def _best_lectures(self, lectures: Sequence[Lecture]) -> list[Lecture]:
-        """Returns the lectures whose students are best alone and best together, as far as the budgets need them."""
-        sizes = dict.fromkeys(min(budget, 2) for budget in self.budgets)
-        return list(dict.fromkeys(min(lectures, key=partial(self._lecture_value, size)) for size in sizes))
-
-    def _lecture_value(self, size: int, lecture: Lecture) -> float:
-        taught = self._taught(lecture)
-        pool = [number for number in self._whole if self.members[number].group.taught == taught]
+    def _value_of_lecture(self, count: int, lecture: Taught) -> float:
+        """Returns the mean value of averages of as many students that were taught like this."""
+        pool = [number for number in self._whole if self.members[number].group.taught == lecture]
+        sets = [(one,) for one in pool] if count == 1 else [(one, two) for one in pool for two in pool if one < two]
         if not pool:
             return math.inf
-        sets = [(one,) for one in pool] if size == 1 else [(one, two) for one in pool for two in pool if one < two]
-        losses = self.answers.losses(sets or [(pool[0],)])[:, :, ALL]
-        return float(mean_relative_loss(losses, self.base[:, ALL]).mean())
+        return float(self.answers.weigh(self.answers.losses(sets or [(pool[0],)])[:, :, ALL]).mean())
 
-    def _train(
-        self,
-        groups: Sequence[Group],
-        kind: Kind,
-        partly: Sequence[tuple[Trained, float]] = (),
-    ) -> None:
-        jobs = {group: self.runner.group_job(group, self.seed) for group in groups}
-        results = self.runner.networks(jobs.values(), DESCRIPTIONS[kind], diverged=True)
-        trained = [(group, results[job]) for group, job in jobs.items() if not results[job].diverged]
-        if not self.members:  # the first ones are copies
-            self._steps = float(np.mean([result.steps for _, result in trained]))
-        added = [
-            Member(kind, group, result, 1.0 if kind in ("copy", "set") else cost * result.steps / self._steps, cost)
-            for group, result in trained
-            for cost in [self._step_cost(group)]
-        ]
-        outputs = self.runner.outputs([member.result.job for member in added], "val")
-        for member in added:
-            self.answers.add(outputs[member.result.job])
-        self.members += added
-        others = [*partly, *((results[job], self._step_cost(g)) for g, job in jobs.items() if results[job].diverged)]
-        self.spent += sum(member.effort for member in added) + sum(effort for _, effort in others)
-        self.base = self.answers.losses([(number,) for number in self._copies]).mean(0)
-        self.plans = {budget: self._plan(budget) for budget in self.budgets}
-        best = {budget: plan.expected for budget, plan in self.plans.items()}
-        self.rounds.append(SpendingRound(tuple(added), tuple(others), self.spent, best))
-
-    def _step_cost(self, group: Group) -> float:
-        return float(group.size) if group.network is None else group.size * self.runner.step_cost(group.network)
-
-    @property
-    def _copies(self) -> list[int]:
-        return [number for number, member in enumerate(self.members) if member.kind == "copy"]
+    # The choice -------------------------------------------------------------------------------------------------------
 
     @property
     def _whole(self) -> list[int]:
-        """The networks for all tasks that are neither wider nor TabM networks: copies and students."""
-        everything = frozenset(self.tasks)
+        """The copies, and the students of the same size for all tasks."""
         return [
             number
-            for number, group in enumerate(member.group for member in self.members)
-            if group.trains == everything and group.size == 1 and group.network is None
+            for number in self._numbers("copy", "student")
+            if self.members[number].group.trains == self.everything and self.members[number].group.size == 1
         ]
 
-    def _plan(self, budget: int) -> Plan:
-        """Returns the best networks of the smallest pool that no larger one clearly beats."""
-        pools = self._pools(budget)
-        found = {name: self._rows_and_passes(budget, pool) for name, pool in pools.items()}
-        rows = {name: own for name, (own, _) in found.items()}
-        chosen = next(iter(rows))
-        for name in rows:
-            gain = -_change(rows[name], rows[chosen])
-            if gain > REQUIRED_GAIN[name] * self._stderr(rows[name], rows[chosen]):
-                chosen = name
-        plain = {
-            task.name: np.mean([self.answers.row_losses(number, (copy,)) for copy in self._copies], axis=0)
-            for number, task in enumerate(self.answers.tasks)
-        }
-        expected = _change(rows[chosen], plain)
+    def _families(self, budget: int) -> dict[str, tuple[list[int], int, int | None]]:
+        """Returns the members of each family, how many may be used, and how many answer a task; cheap ones first."""
+        families: dict[str, tuple[list[int], int, int | None]] = {}
+        singles = {kind: self._numbers(kind) for kind in ("ridge", "boosting", "tabm", "uw")}
+        everyone = [number for number, member in enumerate(self.members) if member.group.size == 1]
+        others = sorted(number for numbers in singles.values() for number in numbers)
+        for name, numbers in {
+            "ridge": singles["ridge"],
+            "taught": self._whole if len(self._whole) > len(self._numbers("copy")) else [],
+            "copies": self._numbers("copy"),
+            "uw": singles["uw"],
+            "boosting": singles["boosting"],
+            "tabm": singles["tabm"],
+            "mixed": [*self._whole, *others] if others else [],
+        }.items():
+            families[name] = numbers, budget, self.passes
+        for size in range(2, budget + 1):
+            wide = [number for number, member in enumerate(self.members) if member.group.size == size]
+            families[f"{size} times the size"] = wide, budget // size, self.passes
+        sets = everyone if len(everyone) > len(self._whole) + len(others) else []
+        families["sets"] = sets, budget, self.passes
+        families["one for each task"] = sets if self.passes is None and budget > 1 else [], budget, 1
+        return {name: family for name, family in families.items() if family[0]}
+
+    def plan(self, budget: int) -> Plan:
+        """Returns the models for a budget, by the rule of the verdict."""
+        stopping = small_set_flattery((member.result for member in self.members), len(self.tasks))
+        relative = np.array([stopping[len(member.group.trains)] for member in self.members])
+        is_taught = np.array([member.group.taught is not None for member in self.members])
+        relative += is_taught * self.flattery / float(self.answers.weigh(self.base[None])[0] or 1.0)
+        flattery = relative[:, None] * np.abs(self.base)
+
+        families, rows, influences = self._families(budget), {}, {}
+        for name, (pool, count, passes) in families.items():
+            fewer = name in ("mixed", "sets")
+            rows[name] = cross_fitted_rows(self.answers, pool, count, passes=passes, fewer=fewer, flattery=flattery)
+            influences[name] = self.yardstick.influences(rows[name])
+        skills = {name: float(values.mean()) for name, values in influences.items()}
+
+        safe = [name for name in families if name not in ("sets", "one for each task")]
+        best = max(safe, key=skills.__getitem__)
+        chosen = next(
+            name
+            for name in safe
+            if skills[best] - skills[name]
+            <= np.clip(self._stderr(influences[best] - influences[name]), LEAST_TOLERANCE, MOST_TOLERANCE)
+        )
+        for name in families:
+            if name not in safe:
+                difference = influences[name] - influences[chosen]
+                if difference.mean() > CLEAR * self._stderr(difference):
+                    chosen = name
+        copies = [cross_fitted_rows(self.answers, [number], 1) for number in self._numbers("copy")]
+        plain = np.mean([self.yardstick.influences(losses) for losses in copies], axis=0)
+        pool, count, passes = families[chosen]
         return Plan(
-            self._groups(budget, pools[chosen], found[chosen][1]),
-            expected,
-            math.hypot(self._stderr(rows[chosen], plain), (1 + expected) * self._plain_stderr()),
-            {name: _change(some, plain) for name, some in rows.items()},
+            self._committee(pool, count, passes, chosen),
             chosen,
+            skills[chosen] - float(plain.mean()),
+            self._stderr(influences[chosen] - plain),
+            {name: skill - float(plain.mean()) for name, skill in skills.items()},
             rows[chosen],
         )
 
-    def _rows_and_passes(self, budget: int, pool: Sequence[int]) -> tuple[dict[str, Array], int | None]:
-        """Returns the losses of the best networks of a pool, and the limit on the networks that answer a task.
-
-        Without a limit, each task is answered by all networks that were trained on it, unless it is clearly better to
-        choose one network for each task, e.g. because tasks conflict.
-        """
-        stopping = small_set_flattery((member.result for member in self.members), len(self.tasks))
-        flattery = [
-            stopping[len(member.group.trains)] + (self.flattery if member.group.taught else 0.0)
-            for member in self.members
-        ]
-        given = self.answers, budget, self.base
-        fitted = partial(cross_fitted_rows, *given, **self._selection(pool), flattery=flattery)
-        passes = self.settings.passes
-        rows = fitted(passes=passes)
-        if passes is None and budget > 1:
-            single = fitted(passes=1)
-            if -_change(single, rows) > REQUIRED_SINGLE_GAIN * self._stderr(single, rows):
-                return single, 1
-        return rows, passes
-
-    def _selection(self, pool: Sequence[int]) -> dict[str, Any]:
-        """Returns the arguments for selecting from a pool.
-
-        A TabM network may be so much better than others that averaging it with one of them does not pay.
-        """
-        fewer = any(self.members[number].kind == "tabm" for number in pool)
-        return {"pool": pool, "sizes": self._sizes, "fewer": fewer}
-
-    def _pools(self, budget: int) -> dict[str, list[int]]:
-        """Returns the networks to choose from, with the safest first."""
-        plain = [number for number, size in enumerate(self._sizes) if size == 1]
-        tabm = [number for number, member in enumerate(self.members) if member.kind == "tabm"]
-        pools = {
-            "copies": self._copies,
-            "taught": self._whole,
-            "wide": [number for number, size in enumerate(self._sizes) if 1 < size <= budget],
-            "tabm": sorted([*self._whole, *tabm]) if tabm else [],
-            "all": plain,
-        }
-        if len(self._whole) == len(self._copies):
-            del pools["taught"]
-        if len(plain) == len(self._whole) + len(tabm):
-            del pools["all"]
-        return {name: pool for name, pool in pools.items() if pool}
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [member.group.size for member in self.members]
-
-    def _groups(self, budget: int, pool: Sequence[int], passes: int | None) -> tuple[Group, ...]:
-        chosen = select_committee(self.answers, budget, self.base, **self._selection(pool), passes=passes)
+    def _committee(self, pool: Sequence[int], count: int, passes: int | None, family: str) -> tuple[Group, ...]:
+        fewer = family in ("mixed", "sets")
+        committee = select_committee(self.answers, pool, count, passes=passes, fewer=fewer)
         groups = []
-        for number in chosen.members:
-            group = self.members[number].group
-            serves = [task for task, some in zip(self.tasks, chosen.answers, strict=True) if number in some]
+        for number in committee.members:
+            serves = [task for task, by in zip(self.tasks, committee.answers, strict=True) if number in by]
             if serves:
-                groups.append(replace(group, serves=frozenset(serves)))
+                groups.append(replace(self.members[number].group, serves=frozenset(serves)))
         return tuple(sorted(groups))
 
-    def _plain_stderr(self) -> float:
-        """Returns the standard error of the mean loss of the copies, relative to that loss.
-
-        It is larger by a factor of Student's t-distribution if there are few copies, so that one standard error on both
-        sides contains the loss of a plain network with the probability of a normal distribution.
-        """
-        losses = self.answers.losses([(number,) for number in self._copies])[:, :, ALL]
-        relative = mean_relative_loss(losses, self.base[:, ALL])
-        count = len(relative)
-        return stderr(relative.tolist()) * float(stdtrit(count - 1, ndtr(1.0))) if count > 1 else 0.0
-
-    def _stderr(self, rows: dict[str, Array], reference: dict[str, Array]) -> float:
-        error = row_stderr([rows], [reference], self.answers.clusters)
-        return error if math.isfinite(error) else 0.0
-
-
-def _change(rows: dict[str, Array], reference: dict[str, Array]) -> float:
-    labelled = [task for task in rows if not np.isnan(rows[task]).all()]
-    changes = [relative_change(float(np.nanmean(rows[task])), float(np.nanmean(reference[task]))) for task in labelled]
-    return float(np.mean(np.clip(changes, -MAX_RATIO, MAX_RATIO))) if labelled else 0.0
+    def _stderr(self, differences: Array) -> float:
+        groups = self.runner.problem.val.groups
+        return float(np.nan_to_num(row_stderr(differences, None if groups is None else groups.numpy())))

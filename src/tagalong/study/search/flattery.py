@@ -1,36 +1,15 @@
-"""The networks trained by the search, and their losses on each half of the validation rows."""
+"""The losses of networks on each half of the validation rows, and by how much early stopping flatters them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
 from tagalong.learn import Trained
 
-from ..relative_losses import Subset
-
 MIN_LOSS = 1e-9  # losses are compared by their logarithms, and the loss of a separable task can be zero
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A network for the search to train.
-
-    Attributes:
-        tasks: the tasks to train on.
-        seed: the seed for the initial weights and the row order.
-        fraction: the length of the training run, as a fraction of a full run.
-    """
-
-    tasks: Subset
-    seed: int
-    fraction: float = 1.0
-
-
-Trials = Mapping[Trial, Trained]
 
 
 def half_losses(result: Trained, task: str) -> tuple[float, float]:
