@@ -12,8 +12,8 @@ them on validation rows costs; the third, what a student keeps of its teachers' 
 
 A network may have settings: `members`, `hidden` (such as 128x64), `bins`, `lr`, `batch` (a multiple of the default),
 `patience`, `dropout`, `seed`. `package` is TabM from PyPI with its authors' recipe, which needs `pip install tabm`.
-`student:of=tabm-boosting,mixtures=3` is an MLP taught by these models, with three mixtures of two rows for each row. It
-learns what boosting says about rows that boosting has not seen. `student:of=copies` has three MLPs as teachers.
+`student:of=tabm-boosting,mixtures=3` is an MLP taught by these models, with three mixtures of two rows for each row,
+and `student:of=copies` has three MLPs as teachers.
 """
 
 import json
@@ -36,13 +36,11 @@ from tagalong.learn import (
     FITTED,
     MLP,
     Job,
-    Lesson,
     Problem,
     Split,
     TabM,
     TabMHeads,
     Task,
-    Trained,
     average_outputs,
     build_network,
     constant_losses,
@@ -55,6 +53,7 @@ from tagalong.learn import (
     score_outputs,
     skill_units,
     task_skills,
+    teach,
     train,
 )
 from tagalong.learn.table_networks import default_network
@@ -64,7 +63,6 @@ PARTS = ("val", "test")
 FAMILIES = ("ridge", "boosting", "tabm")  # by cost, the cheapest first
 SMALL = 2000  # rows
 TOLERANCE = (0.3, 1.0)  # points that a cheaper family may fall short by, at least and at most
-FOLDS = 3
 Results = dict[str, dict[str, dict[str, Any]]]  # by table, split, and model, or "single" and "average": what is chosen
 
 
@@ -147,8 +145,11 @@ def measure(problem: Problem, model: str, device: torch.device) -> dict[str, Any
         chosen = problem.with_network(kind)
         trained = train(problem, Job(problem.names, network=kind), device=device)
     elif kind == "student":
-        chosen = problem
-        trained = train_student(problem, settings["of"].split("-"), float(settings.get("mixtures", 0)), device)
+        chosen, jobs = problem, [Job(problem.names, network=name) for name in settings["of"].split("-")]
+        if settings["of"] == "copies":
+            jobs = [Job(problem.names, copy) for copy in (1, 2, 3)]
+        teachers = [train(problem, job, device=device) for job in jobs]
+        trained = teach(problem, teachers, mixtures=float(settings.get("mixtures", 0)), device=device)
     else:
         chosen = with_network(problem, kind, settings)
         trained = train(chosen, Job(problem.names, seed), device=device)
@@ -157,29 +158,6 @@ def measure(problem: Problem, model: str, device: torch.device) -> dict[str, Any
     network.load_state_dict(dict(trained.state))
     answers = {part: outputs_on(network, problem.splits[part].inputs) for part in PARTS}
     return {"answers": answers, "seconds": seconds}
-
-
-def train_student(problem: Problem, teachers: Sequence[str], mixtures: float, device: torch.device) -> Trained:
-    """Trains an MLP on the average answer of its teachers, after training these."""
-    jobs = [Job(problem.names, network=name) for name in teachers if name != "copies"]
-    if "copies" in teachers:
-        jobs += [Job(problem.names, seed) for seed in (1, 2, 3)]
-    networks = [train(problem, job, device=device) for job in jobs]
-    lesson = Lesson.given_by(networks, problem, mixtures=mixtures, device=device)
-    if "boosting" in teachers:
-        # Boosting knows the labels of its training rows by heart; other trees answer them, which have not seen them.
-        place, rows = teachers.index("boosting"), len(problem.train)
-        fold_of_row = torch.arange(rows) % FOLDS
-        for fold in range(FOLDS):
-            weights = (fold_of_row != fold).float()
-            part = replace(problem, weightings={"others": {"train": weights}})
-            trees = train(part, Job(problem.names, network="boosting", weighting="others"))
-            taught = [*networks[:place], trees, *networks[place + 1 :]]
-            own = Lesson.given_by(taught, problem, device=device)
-            for name, answers in lesson.answers.items():
-                answers[:rows][weights == 0] = own.answers[name][weights == 0]
-    job = lesson.student(problem.names)
-    return train(lesson.problem, job, device=device, targets=lesson.targets(job))
 
 
 def with_network(problem: Problem, kind: str, settings: Mapping[str, str]) -> Problem:
@@ -227,8 +205,8 @@ def judge(folder: Path, name: str, split: int, models: Sequence[str]) -> dict[st
     judged: dict[str, Any] = {}
     for model in dict.fromkeys([*models, *sets]):
         if set(model.split("+")) <= set(kept):
-            judged[model] = {part: 100 * mean_skill(task_skills(rows_of(model, part))) for part in PARTS}
-            judged[model]["seconds"] = sum(kept[own]["seconds"] for own in model.split("+"))
+            judged[model] = {part: round(100 * mean_skill(task_skills(rows_of(model, part))), 3) for part in PARTS}
+            judged[model]["seconds"] = round(sum(kept[own]["seconds"] for own in model.split("+")), 2)
     if set(sets) <= set(judged):
         judged["average"] = max(sets, key=lambda model: judged[model]["val"])
         # The cheapest family that falls short of the best by no more than the standard error.

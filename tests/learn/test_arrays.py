@@ -39,7 +39,7 @@ def test_inputs_and_regression_targets_are_standardized_with_train_rows_only(dat
     labels[5, 0] = np.nan
     inputs[:, 3] = 0.1
     train, val, test = np.arange(100), np.arange(100, 150), np.arange(150, 200)
-    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=(train, val, test))
+    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=(np.arange(200) < 100, val, test))
     mean, deviation = inputs[:100].mean(0), np.where(np.arange(4) == 3, 1, inputs[:100].std(0))  # the last is constant
     for split, rows in zip(problem.splits.values(), (train, val, test), strict=True):
         np.testing.assert_allclose(split.inputs, (inputs[rows] - mean) / deviation, rtol=1e-4, atol=1e-5)
@@ -61,19 +61,18 @@ def test_a_preparation_read_from_json_prepares_raw_rows_alike(data) -> None:
             again.inputs(wrong)
 
 
-@pytest.mark.parametrize("values", [("no", "yes"), (1, 2), (-1.0, 1.0), (False, True)])
-def test_two_values_of_any_kind_are_a_binary_task(values) -> None:
-    labels = [values[row % 3 == 0] for row in range(60)]
+@pytest.mark.parametrize(
+    "values", [("no", "yes"), (1, 2), (-1.0, 1.0), (False, True), ("blue", "green", "red"), (5, 10, 20)]
+)
+def test_values_of_any_kind_are_classes_in_sorted_order(values: Any) -> None:
+    labels = [values[row % len(values)] for row in range(60)]
     labels[4] = None
-    problem = Problem.from_arrays(
-        np.eye(60), {"ill": labels}, ["ill"], split=([*range(40)], [*range(40, 50)], [*range(50, 60)])
-    )
-    assert problem.task("ill").kind == "binary"
-    expected = [float("nan") if row == 4 else float(row % 3 == 0) for row in range(40)]
+    problem = Problem.from_arrays(np.eye(60), {"ill": labels}, ["ill"], split=(range(40), range(40, 50), range(50, 60)))
+    assert problem.task("ill").kind == ("binary" if len(values) == 2 else "multiclass")
+    expected = [float("nan") if row == 4 else float(row % len(values)) for row in range(40)]
     np.testing.assert_array_equal(problem.train.targets["ill"], expected)
-    if values[0] == "no":
-        assert problem.table.classes == {"ill": ("no", "yes")}
-        assert "'ill': 'yes' is encoded as 1, 'no' as 0" in problem.notes
+    assert problem.table.classes == ({} if values == (False, True) else {"ill": values})
+    assert ("'ill': 'yes' is encoded as 1, 'no' as 0" in problem.notes) == ("yes" in values)
 
 
 def test_targets_may_be_dense_and_tasks_custom() -> None:
@@ -115,32 +114,17 @@ def test_a_rare_class_is_in_every_part_if_a_few_draws_allow_it() -> None:
 shares = st.tuples(*[st.floats(0.005, 1)] * 3).map(lambda drawn: tuple(share / sum(drawn) for share in drawn))
 
 
-@given(rows=st.integers(10, 300), shares=shares, seed=st.integers(0, 99))
-def test_every_row_is_in_one_part_and_sizes_are_the_shares(rows, shares, seed) -> None:
-    parts = split_rows(rows, shares, seed=seed)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(rows))
-    assert all(len(part) > 0 for part in parts)
-    assert all(abs(len(part) - share * rows) <= 2 for part, share in zip(parts, shares, strict=True))
-
-
-@given(groups=st.lists(st.integers(0, 12), min_size=10, max_size=120), shares=shares, seed=st.integers(0, 99))
-def test_groups_stay_in_one_part_and_sizes_are_off_by_at_most_two_groups(groups, shares, seed) -> None:
-    labels = np.array(groups)
-    assume(len(set(groups)) >= 3)
-    parts = split_rows(len(labels), shares, labels, seed)
+@given(st.lists(st.integers(0, 12), min_size=10, max_size=120), st.booleans(), shares, st.integers(0, 99))
+def test_groups_stay_in_one_part_and_sizes_are_the_shares(groups, is_grouped, shares, seed) -> None:
+    labels = np.array(groups) if is_grouped else np.arange(len(groups))
+    assume(len(np.unique(labels)) >= 3)
+    parts = split_rows(len(labels), shares, labels if is_grouped else None, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
     found = [set(labels[part].tolist()) for part in parts]
     assert all(found)
     assert len(set.union(*found)) == sum(map(len, found))
     largest = max(np.bincount(labels))
     assert all(abs(len(part) - share * len(labels)) <= 2 * largest for part, share in zip(parts, shares, strict=True))
-
-
-def test_texts_and_arbitrary_integers_become_classes_in_sorted_order() -> None:
-    targets = {"t": ["red", "green", "blue"] * 30, "n": [10, 20, 5] * 30}
-    problem = Problem.from_arrays(np.eye(90), targets, ["t", Task("n", "multiclass", classes=3)])
-    assert problem.table.classes == {"t": ("blue", "green", "red"), "n": (5, 10, 20)}
-    assert set(problem.train.targets["t"].tolist()) == {0.0, 1.0, 2.0}
 
 
 def test_every_type_of_array_gives_the_same_problem(data) -> None:
@@ -180,8 +164,6 @@ def test_large_numbers_that_differ_little_keep_their_differences(data) -> None:
     plain, moments = (Problem.from_arrays(x, labels, ["a", "b", "c"]) for x in (inputs, inputs + 1.7e9))
     assert torch.allclose(plain.train.inputs, moments.train.inputs, atol=1e-4)
     assert torch.allclose(moments.table.inputs(inputs[:3] + 1.7e9), plain.table.inputs(inputs[:3]), atol=1e-4)
-    unsigned = np.full((60, 1), 2**63, np.uint64) + np.arange(60, dtype=np.uint64)[:, None] * 2**40
-    assert Problem.from_arrays(unsigned, np.arange(60.0), ["y"]).table.mean[0] > 2**63
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
@@ -245,15 +227,6 @@ def test_the_argument_that_is_wrong_is_named(data, change: dict[str, Any], word:
     assert_refused({"inputs": data[0], "targets": data[1], **change}, word)
 
 
-def test_a_part_without_labels_and_a_class_missing_in_train_are_refused(data) -> None:
-    inputs, labels = data
-    labels[:150, 1], labels[150:, 1] = np.arange(150) % 2, np.nan
-    labels[:, 2] = np.arange(200) % 3
-    labels[180, 2] = 9
-    split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
-    assert_refused({"inputs": inputs, "targets": labels, "split": split}, "'b' in test", "class 9")
-
-
 @pytest.mark.parametrize(
     ("split", "word"),
     [
@@ -267,11 +240,6 @@ def test_parts_that_overlap_or_lack_rows_are_refused(split: Any, word: str) -> N
     people = np.array(["ann", "bob", "cy", "ann", *"defghi"])
     with pytest.raises(InvalidInput, match=word):
         read_split(split, 10, people)
-
-
-def test_parts_may_be_masks() -> None:
-    masks = [np.arange(10) % 3 == part for part in range(3)]
-    assert [part.tolist() for part in read_split(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -290,18 +258,12 @@ def npz(**arrays: Any) -> bytes:
     "content",
     [
         npy(3.0),
-        npy(np.zeros((0, 3))),
         npy(np.array([{}, []], dtype=object), allow_pickle=True),
-        npz(a=np.array([{}], dtype=object)),
         npy(np.zeros((3, 3), dtype=[("a", "f4")])),
-        npy(np.zeros((3, 3), dtype="M8[s]")),
         npz(),
         npz(a=np.ones((3, 3)), b=np.ones((3, 3))),
-        b"PK\x05\x06" + bytes(18),
         npy(np.ones((3, 3)))[:-5],
-        npz(a=np.ones((3, 3)))[:-30],
         b"",
-        b"\x80\x04K\x01.",
         b"\x93NUMPY\x01\x00\x12\x00{'descr': ('<f8', \n" + bytes(32),
     ],
 )

@@ -296,3 +296,23 @@ def test_rows_that_cannot_be_mixed_or_are_read_from_files_are_refused() -> None:
         teach(texts, [build_network(texts, ["size"], 0)], mixtures=1)
     with pytest.raises(InvalidInput, match="rows in memory"):
         teach(stream(problem()), [rebuilt(teachers()[0])])
+
+
+def test_fitted_teachers_answer_training_rows_that_they_have_not_seen() -> None:
+    """A model that is fitted to none of the labels of some rows is the one that answers these rows."""
+    made = make_problem(MLP_WITH_DROPOUT, tasks=MIXED[:1], rows=(150, 60, 60))
+    job = Job(("size",), network="boosting")
+    teacher, rows = train(made, job), made.train
+    answers = lesson_by([teacher], made, mixtures=1).answers["size"]
+    for fold in range(3):
+        left_out = torch.arange(150) % 3 == fold
+        labels = rows.targets["size"].masked_fill(left_out, torch.nan)
+        blind = replace(made, train=Split(rows.inputs, {"size": labels}))
+        network = build_network(made.with_network("boosting"), ("size",), 0)
+        network.load_state_dict(dict(train(blind, job).state))
+        expected = network(rows.inputs[left_out])["size"][:, 0]
+        torch.testing.assert_close(answers[:150][left_out], expected)
+        own = build_network(made.with_network("boosting"), ("size",), 0)
+        own.load_state_dict(dict(teacher.state))
+        assert (own(rows.inputs[left_out])["size"][:, 0] - expected).abs().max() > 0.1
+    assert len(answers) == 300

@@ -144,7 +144,6 @@ class Scaling(Preparation):
 
     @property
     def ranges(self) -> list[tuple[str, float, float]]:
-        """The number and the range in the training rows of each feature; none for images."""
         return [
             (str(number), *limits) for number, limits in enumerate(zip(self.low or (), self.high or (), strict=True))
         ]
@@ -168,7 +167,6 @@ class Scaling(Preparation):
         return raw
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Scales the inputs and converts them to `dtype`."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.mean is None:
             return raw.to(dtype)
@@ -333,13 +331,11 @@ class Table(Preparation):
         return torch.from_numpy(np.stack(raw, axis=1))
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Returns the inputs of networks for raw rows."""
         inputs = [column.inputs(own) for column, own in zip(self.columns, raw.numpy().T, strict=True)]
         return torch.from_numpy(np.concatenate(inputs, axis=1)).float()
 
     @property
     def ranges(self) -> list[tuple[str, float, float]]:
-        """The name and the range in the training rows of each column; that of categories is infinite."""
         return [(column.name, column.low, column.high) for column in self.columns]
 
 

@@ -10,6 +10,9 @@ per label, (1 - m) · label + m · answer, in which classes are probabilities:
   losses of their own, and multiclass tasks with several labels per row, learn from their labels alone.
 
 Early stopping and scores use the true labels of the validation and test rows.
+
+Boosting knows the labels of its training rows nearly by heart. To answer them, models that are fitted are therefore
+fitted again without each third of the training rows.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tagalong.errors import InvalidInput
 from tagalong.group import Taught
 
 from .averaging import average_answers
+from .classical import FITTED
 from .engine import train
 from .job import Job, Trained
 from .network import Network, build_network
@@ -37,6 +41,7 @@ from .rows import Split, require_in_memory
 from .scoring import outputs_on_rows
 from .task import Task, squeeze_like
 
+FOLDS = 3
 OPERATION = "teaching"  # what needs rows in memory, for messages
 BETA = 0.4  # both parameters of the distribution from which the weights of mixed rows are drawn
 
@@ -104,7 +109,7 @@ def teach(
     has_unlabelled = unlabelled and problem.unlabelled is not None
     taught = Taught(tuple(keys), tuple(weights), mix, fill, mixtures, has_unlabelled)
 
-    answers = teacher_answers(problem, taught, dict(zip(keys, teachers, strict=True)), device)
+    answers = teacher_answers(problem, taught, dict(zip(keys, networks, strict=True)), device)
     if not set(names) & set(answers):
         raise InvalidInput("tasks", f"must include a task that is taught ({', '.join(answers)})", repr(tasks))
     job = Job(tuple(sorted(names, key=problem.names.index)), seed, width=width, taught=taught)
@@ -259,6 +264,11 @@ def teacher_answers(
     rows = require_in_memory(with_additional_rows(problem, taught).train, OPERATION)
     networks = [copy.deepcopy(_as_network(problem, teachers[key])).to(device) for key in taught.teachers]
     outputs = outputs_on_rows(networks, Split(rows.inputs, {}).to(device))
+    for key, own in zip(taught.teachers, outputs, strict=True):
+        teacher = teachers[key]
+        if isinstance(teacher, Trained) and teacher.job.network in FITTED:
+            for name, unseen in _out_of_fold(problem, teacher.job).items():
+                own[name] = torch.cat([unseen, own[name][len(unseen) :]])
     tasks = {task.name: task for task in problem.tasks if can_be_taught(task, rows.targets[task.name])}
     usable = [{name: own[name] for name in own if name in tasks} for own in outputs]
     averages = average_answers(usable, {task.name: task.averaging for task in problem.tasks}, taught.weights)
@@ -266,6 +276,22 @@ def teacher_answers(
         hint = "a task with a loss of its own needs `average` and `soft_targets`"
         raise InvalidInput("networks", "must train a task with soft targets", "none that do", hint)
     return {name: _as_target(tasks[name], average, rows.targets[name]) for name, average in averages.items()}
+
+
+def _out_of_fold(problem: Problem, job: Job) -> dict[str, Tensor]:
+    """Returns the outputs of a fitted model on the training rows, each from a fit without this row and its group."""
+    rows = require_in_memory(problem.weighted(job.weighting).train, OPERATION)
+    unit = torch.arange(len(rows)) if rows.groups is None else torch.unique(rows.groups.cpu(), return_inverse=True)[1]
+    weights = torch.ones(len(rows)) if rows.weights is None else rows.weights
+    outputs: dict[str, Tensor] = {}
+    for fold in range(FOLDS):
+        left_out = unit % FOLDS == fold
+        part = replace(problem, weightings={"others": {"train": weights.masked_fill(left_out.to(weights.device), 0)}})
+        network = _as_network(problem, train(part, replace(job, weighting="others")))
+        (answers,) = outputs_on_rows([network], Split(rows.inputs.cpu(), {}))
+        for name, own in answers.items():
+            outputs[name] = torch.where(left_out[:, None], own, outputs.get(name, own))
+    return outputs
 
 
 def can_be_taught(task: Task, target: Tensor) -> bool:
