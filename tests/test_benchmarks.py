@@ -203,7 +203,7 @@ def test_models_of_tables_are_trained_once_and_averaged(run: Callable[..., Any],
     written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")}
     judged = results["diabetes"]["0"]
     assert (judged.keys(), len(written)) == ({*models, "rows", "ridge+boosting"}, 5)
-    assert judged["ridge+mlp:patience=1"]["seconds"] == judged["ridge"]["seconds"] + judged["mlp:patience=1"]["seconds"]
+    assert judged["ridge+mlp:patience=1"]["seconds"] >= judged["mlp:patience=1"]["seconds"]
     assert run("tables", *arguments) == (results, printed)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pt")} == written
 
