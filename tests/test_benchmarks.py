@@ -186,7 +186,7 @@ def test_step_cost_trains_like_the_plain_loop(run: Callable[..., Any]) -> None:
             "--datasets 12 --steps 3 --tuning LoRA --lookahead",
             2,
         ),
-        ("verdict_rates", "--repetitions 1", 3),
+        ("verdict_rates", "split many folds learnt --repetitions 1 --cases noise,89", 4),
     ],
 )
 def test_benchmarks_run(run: Callable[..., Any], script: str, arguments: str, count: int) -> None:
