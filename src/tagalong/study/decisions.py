@@ -281,7 +281,8 @@ def train_choices(runner: Runner, decisions: Decisions, seeds: Sequence[int]) ->
                 chosen.append((Record(method.name, budget, seed, (), {}, {}, deciding), choice, jobs, method.honest))
     together = [job for *_, jobs, _ in chosen for job in jobs]
     together.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks, job.network or ""))
-    results = runner.networks(together, "the groups", diverged=True)
+    waiting = dict.fromkeys(record.method for record, _, jobs, _ in chosen if runner.missing(jobs))
+    results = runner.networks(together, ", ".join(waiting) or "networks", diverged=True)
     return [
         replace(_fill_record(runner, record, choice, [results[job] for job in jobs]), honest=honest)
         for record, choice, jobs, honest in chosen

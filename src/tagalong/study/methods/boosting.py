@@ -26,7 +26,6 @@ class Ridge(Mtl):
 
     name = network = "ridge"
     order = 10
-    trains = False
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         method = f"`methods`: {self.name!r}"

@@ -138,7 +138,9 @@ class Blend(Ensemble):
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         groups = [Group(runner.tasks, runner.tasks, network=family) for family in _families(runner.problem)]
         jobs = {seed: [runner.group_job(group, seed) for group in groups] for seed in seeds}
-        runner.networks([job for own in jobs.values() for job in own], "families of models")
+        runner.networks(
+            [job for own in jobs.values() for job in own], ", ".join(group.network or "network" for group in groups)
+        )
         answers = {seed: read_answers(runner, own) for seed, own in jobs.items()}
         for own_answers in answers.values():
             set_yardstick(runner, own_answers)
