@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tagalong import files
 from tagalong.study import store
 
 FULL = os.strerror(errno.ENOSPC)
@@ -16,14 +15,14 @@ FULL = os.strerror(errno.ENOSPC)
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, cannot_write: Callable[[Path], bool] = lambda path: True) -> None:
     """Makes every file for which `cannot_write` is true impossible to write, after its last byte."""
-    move = files.move_into_place
+    replace = os.replace
 
     def fail(finished: Path, path: Path) -> None:
         if cannot_write(path):
             raise OSError(errno.ENOSPC, FULL)
-        move(finished, path)
+        replace(finished, path)
 
-    monkeypatch.setattr(files, "move_into_place", fail)
+    monkeypatch.setattr(os, "replace", fail)
 
 
 def fill_database(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:

@@ -5,34 +5,22 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from os import PathLike, fspath
+from os import PathLike
 from reprlib import repr as short
 from typing import Any, TypeGuard
 
-ReferenceFormatter = Callable[[str], str]
 MAX_LISTED = 50  # problems in one message
-SEVERAL_PROBLEMS = "several problems:"
-# An argument, optionally with a value. A name of the user's that looks like one is quoted.
-REFERENCE = re.compile(r"(?<![\"'])`([A-Za-z_][\w.]*(?:=[^`]*)?)`(?![\"'])")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # could change the colors of a terminal, or worse
 MAX_FOUND = 400  # characters of a value that a message shows
-
-
-def in_backticks(reference: str) -> str:
-    """Formats a reference to an argument for Python users, in backticks."""
-    return f"`{reference}`"
 
 
 class InvalidInput(ValueError):
     """Raised for invalid input. The message says which argument is invalid, why, and how to fix it.
 
-    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`.
-    In Python, messages keep the backticks. On the command line, each reference is replaced with the option that the
-    user would type.
+    Backticks mark references to arguments, with or without a value: `cost`, `solver='auto'`. On the command line, each
+    is replaced with the option that the user would type.
 
     Args:
         argument: the name of the argument, or the path of a file. Other text is allowed too and may contain references,
@@ -45,80 +33,36 @@ class InvalidInput(ValueError):
         argument: see above.
         expected: see above.
         found: see above.
-        hint: see above.
         problems: the individual errors, if several were joined; otherwise, only this error.
 
     Example:
-        >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
-        >>> print(error)
+        >>> print(InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`"))
         `max_cost` needs `cost`, found None; pass `cost='params'`
-        >>> print(error.render(lambda reference: "--" + reference.replace("_", "-")))
-        --max-cost needs --cost, found None; pass --cost='params'
     """
 
     def __init__(self, argument: str | PathLike[str], expected: str, found: str = "", hint: str = "") -> None:
         super().__init__(argument, expected, found, hint)  # sets `args`, which pickle passes to `__init__`
-        self.argument, self.expected, self.found, self.hint = argument, expected, found, hint
+        self.argument, self.expected, self.found = argument, expected, found
         self.problems: tuple[InvalidInput, ...] = (self,)
-        self._names: dict[str, str] = {}
 
     @classmethod
     def join(cls, problems: Sequence[InvalidInput]) -> InvalidInput:
         """Joins errors into one that lists all of their problems."""
-        first = problems[0]
-        joined = cls(first.argument, first.expected, first.found, first.hint)
-        joined.problems = tuple(one for problem in problems for one in problem.problems)
+        joined = cls(*problems[0].args)
+        joined.problems = tuple(entry for problem in problems for entry in problem.problems)
         return joined
 
-    def show_as(self, names: Mapping[str, str]) -> None:
-        """Sets the names under which arguments are shown, e.g. the file passed as `path`.
-
-        Names that were set earlier are kept.
-        """
-        for problem in self.problems:
-            problem._names = {**names, **problem._names}
-
-    def render(self, formatter: ReferenceFormatter = in_backticks) -> str:
-        """Returns the message, with each argument reference formatted by `formatter`."""
-        lines = [problem._format_sentence(formatter) for problem in self.problems]
-        more = [f"and {len(lines) - MAX_LISTED:,} more"] if len(lines) > MAX_LISTED else []
-        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines[:MAX_LISTED], *more])
-
     def __str__(self) -> str:
-        return self.render()
-
-    def _format_sentence(self, formatter: ReferenceFormatter) -> str:
-        def format_reference(reference: str) -> str:
-            return self._names.get(reference) or formatter(reference)
-
-        if isinstance(self.argument, PathLike):
-            subject = fspath(self.argument)
-        elif self.argument.isidentifier():
-            subject = format_reference(self.argument)
-        else:
-            subject = render_references(self.argument, format_reference)
-        predicate = render_references(self.expected, format_reference)
-        found = f", found {_excerpt(self.found)}" if self.found else ""
-        hint = f"; {render_references(self.hint, format_reference)}" if self.hint else ""
-        return _escape(f"{subject} {predicate}".strip() + found + hint)
-
-
-def _excerpt(text: str) -> str:
-    return text if len(text) <= MAX_FOUND else f"{text[: MAX_FOUND - 100]} … {text[-90:]}"
-
-
-def _escape(text: str) -> str:
-    return CONTROL.sub(lambda sign: repr(sign[0])[1:-1], text)
-
-
-def render_references(text: str, formatter: ReferenceFormatter) -> str:
-    """Returns the text, with each argument reference (in backticks) formatted by `formatter`.
-
-    Example:
-        >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
-        'pass <cost> or <max_size=3>'
-    """
-    return REFERENCE.sub(lambda found: formatter(found[1]), text)
+        if len(self.problems) > 1:
+            listed = [str(problem) for problem in self.problems[:MAX_LISTED]]
+            more = [f"and {len(self.problems) - MAX_LISTED:,} more"] if len(self.problems) > MAX_LISTED else []
+            return "\n".join(["several problems:", *listed, *more])
+        argument, expected, found, hint = map(str, self.args)
+        is_name = isinstance(self.argument, str) and argument.isidentifier()
+        subject = f"`{argument}`" if is_name else argument
+        if len(found) > MAX_FOUND:
+            found = f"{found[: MAX_FOUND - 100]} … {found[-90:]}"
+        return f"{subject} {expected}".strip() + (f", found {found}" if found else "") + (f"; {hint}" if hint else "")
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
@@ -159,12 +103,7 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
 
 def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
     """Returns task names as a tuple. Rejects a single string, which would be split into characters."""
-    expected = "must be a list of names"
-    if isinstance(tasks, str):
-        raise InvalidInput("tasks", expected, f"the string {short(tasks)}", f"write [{short(tasks)}]")
-    if not isinstance(tasks, Iterable):
-        raise InvalidInput("tasks", expected, repr(tasks))
-    return tuple(tasks)
+    return as_tuple(tasks, "tasks", "names", "['age']")
 
 
 def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any, ...]:
@@ -176,7 +115,7 @@ def as_tuple(values: Any, argument: str, items: str, example: str) -> tuple[Any,
         tagalong.errors.InvalidInput: `budgets` must be a list of integers, found 3; write a list such as [2, 3]
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidInput(argument, f"must be a list of {items}", repr(values), f"write a list such as {example}")
+        raise InvalidInput(argument, f"must be a list of {items}", short(values), f"write a list such as {example}")
     return tuple(values)
 
 

@@ -9,20 +9,16 @@ import logging
 import math
 import os
 import pickle
-import shutil
 import struct
-import tempfile
-import time
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from glob import escape
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -39,7 +35,6 @@ READ_ERRORS = (
     *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error),
     *(SyntaxError, tokenize.TokenError),  # from the header of an npy file
 )
-ABANDONED_SECONDS = 3600  # a temporary file that was not written to for so long is left from a killed process
 damage_logger = logging.getLogger("tagalong.damage")  # commands print its warnings
 
 
@@ -55,6 +50,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     file is left unchanged.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with open_atomic(Path(folder, "numbers.npy")) as file:
         ...         np.save(file, [1, 2])
@@ -64,11 +60,13 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; specify a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = temporary_path(path)
+    temporary = path.with_name(f".{path.name}.tmp-{uuid4().hex[:12]}")  # readable by others, unlike those of tempfile
     try:
         with open(temporary, "xb") as file:
             yield file
-        move_into_place(temporary, path)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
@@ -76,31 +74,10 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def temporary_path(path: Path) -> Path:
-    """Returns a new name beside `path`, under which a file or folder can be prepared before it replaces `path`.
-
-    What a killed process left under such a name is removed, once it was not written to for an hour.
-    """
-    # Not from tempfile, whose files are readable only by their owner.
-    prefix = f".{path.name}.tmp-"
-    for other in path.parent.glob(f"{escape(prefix)}*"):
-        with suppress(OSError):  # another process is faster
-            if time.time() - other.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(other) if other.is_dir() else other.unlink()
-    return path.with_name(prefix + uuid4().hex[:12])
-
-
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Writes text or bytes to a file atomically; see `open_atomic`."""
     with open_atomic(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
-
-
-def move_into_place(finished: Path, path: Path) -> None:
-    """Flushes a finished file to disk and moves it to `path`, replacing any existing file."""
-    with open(finished, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(finished, path)
 
 
 def describe_unwritten(path: Path, error: BaseException) -> str:
@@ -191,6 +168,7 @@ def read_document(
         FileNotFoundError: If the file does not exist.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_document(Path(folder, "a.json"), "tagalong-example", 1, {"loss": 0.5})
         ...     read_document(Path(folder, "a.json"), "tagalong-example", 1, lambda document: document["loss"])
@@ -220,7 +198,7 @@ def parse_document(
         hint: how to fix an unknown document.
     """
     try:
-        document = json.loads(text, parse_constant=_reject_constant)
+        document = json.loads(text)
     except (ValueError, RecursionError) as reason:
         raise error(source, f"is not valid JSON: {reason}", hint="is it truncated?") from reason
     return check_document(document, source, kind, version, error, hint)
@@ -265,10 +243,6 @@ def report_damage(
         raise error(str(source), f"is damaged: {description}", hint=hint) from reason
 
 
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"the constant {name}")
-
-
 def checksum(content: bytes) -> str:
     """Returns the SHA-256 checksum of the given bytes as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
@@ -296,17 +270,3 @@ def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[st
     """
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         return {name: archive[name] for name in (archive.files if names is None else names)}
-
-
-def make_folder(folder: Path) -> None:
-    """Creates the folder that was passed as `cache`, including its parents.
-
-    Raises:
-        InvalidInput: If the folder is not writable.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a writable folder", found, "choose another folder") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 class Progress(Protocol):
@@ -14,6 +14,9 @@ class Progress(Protocol):
 
     def advance(self, n: int) -> None:
         """Records `n` more finished units."""
+
+    def steps(self, n: int) -> None:
+        """Records `n` more optimizer steps, so that long training runs show progress."""
 
     def done(self) -> None:
         """Ends the stage."""
@@ -28,16 +31,11 @@ class NoProgress:
     def advance(self, n: int) -> None:
         pass
 
-    def done(self) -> None:
+    def steps(self, n: int) -> None:
         pass
 
-
-@runtime_checkable
-class StepProgress(Protocol):
-    """A progress receiver that also accepts optimizer steps, so that long training runs show progress."""
-
-    def steps(self, n: int) -> None:
-        """Records `n` more optimizer steps."""
+    def done(self) -> None:
+        pass
 
 
 class TimeIsUp(Exception):
@@ -67,8 +65,7 @@ class TimeLimit:
         self._check()
 
     def steps(self, n: int) -> None:
-        if isinstance(self._progress, StepProgress):
-            self._progress.steps(n)
+        self._progress.steps(n)
         self._check()
 
     def done(self) -> None:
@@ -97,7 +94,7 @@ class ProgressReporter:
 
     def steps(self, n: int) -> None:
         """Reports `n` more steps of the current piece of work."""
-        if n > 0 and isinstance(self._progress, StepProgress):
+        if n > 0:
             self._progress.steps(n)
         self._steps += n
 

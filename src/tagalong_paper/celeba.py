@@ -22,7 +22,7 @@ from tagalong.errors import (
     require_package,
     task_name_problems,
 )
-from tagalong.files import CACHE, make_folder, open_atomic
+from tagalong.files import CACHE, open_atomic
 from tagalong.learn import THREADS, Problem, Recipe, Scaling, Split, Task, check_data, derive_seed
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import NoProgress, Progress
@@ -185,7 +185,7 @@ def read_lists(data: Path, wanted: Sequence[str]) -> pd.DataFrame:
 def decode_images(paths: Sequence[Path], pixels: int, target: Path, progress: Progress) -> None:
     """Decodes images into an npy file of shape [images, 3, pixels, pixels], which exists only once it is complete."""
     require_package("the problem 'celeba'", "PIL", "tagalong[images]")
-    make_folder(target.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(paths), 3, pixels, pixels)}
     progress.start(len(paths), "decoding images", "images")
     # Threads are enough, since Pillow releases Python's lock while it decodes.

@@ -91,7 +91,7 @@ def change(**entries: Any) -> Callable[[bytes], bytes]:
     [
         (lambda content: content[: len(content) // 2], "JSON"),
         (lambda content: b"\x80\x81" + content, "JSON"),
-        (lambda content: content.replace(b"null", b"NaN", 1), "NaN"),
+        (lambda content: content.replace(b"null", b"NaN", 1), "JSON"),
         (lambda content: b"[" * 100_000, "JSON"),
         (lambda content: b"[1, 2]", "format"),
         (change(format="other"), "format"),

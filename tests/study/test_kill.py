@@ -58,12 +58,14 @@ def contents(out: Path) -> dict[str, Any]:
     arrays = connection.execute("SELECT key, name, content FROM arrays ORDER BY key, name, piece").fetchall()
     connection.close()
     paths = {path.relative_to(out) for path in out.rglob("*")}
+    # A killed process may leave temporary files.
+    files = {path for path in paths if not any(".tmp-" in part for part in path.parts)}
+    recommended = {path for path in files if path.parts[0] == "networks" and (out / path).is_file()}
     return {
         "store": (integrity, networks, arrays),
         "records": records_without_times(Results.load(out)),
-        "recommended networks": {path.name: path.read_bytes() for path in (out / "networks").iterdir()},
-        # A killed process may leave temporary files, which are removed later.
-        "files": {path for path in paths if not any(".tmp-" in part for part in path.parts)},
+        "recommended networks": {path: (out / path).read_bytes() for path in recommended},
+        "files": files,
     }
 
 

@@ -231,8 +231,7 @@ class Source:
             try:
                 without_labels = table.inputs(self.unlabelled)
             except InvalidInput as error:
-                error.show_as({"rows": "`unlabelled`"})
-                raise
+                raise InvalidInput("`unlabelled`:", str(error)) from error
         tasks = tuple(target.task for target in self.targets)
         network = _network_fields(self.encoder, train.inputs, tasks)
         if self.recipe is not None:
