@@ -8,7 +8,7 @@ from pkgutil import walk_packages
 import tagalong
 from tagalong.errors import InvalidInput
 
-SIGNALS = {"Pending"}  # from a runner to its study; no user sees it
+SIGNALS = {"Pending", "TimeIsUp"}  # between parts of a study; no user sees them
 
 
 def exceptions_below(kind: type[BaseException]) -> set[type[BaseException]]:
