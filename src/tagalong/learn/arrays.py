@@ -107,7 +107,6 @@ def check_settings(split: Any, encoder: Any) -> None:
 
 
 def _target_columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the raw labels of every task."""
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]
         if absent:

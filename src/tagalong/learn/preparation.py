@@ -434,9 +434,8 @@ class CategoryColumn:
     @staticmethod
     def fitted(name: str, train: pd.Series) -> CategoryColumn | None:
         """Fits the column to the training rows. Returns None if all values are missing."""
-        counts = as_levels(train).value_counts()
-        frequent = sorted(counts.index, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
-        return CategoryColumn(name, tuple(sorted(frequent))) if frequent else None
+        counts = as_levels(train).value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        return CategoryColumn(name, tuple(sorted(counts.index[:MAX_LEVELS]))) if len(counts) else None
 
     @property
     def names(self) -> tuple[str, ...]:

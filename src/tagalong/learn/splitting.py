@@ -109,7 +109,6 @@ def split_folds(targets: Sequence[Target], folds: int, groups: NDArray[Any] | No
 
 
 def _check_labels(targets: Sequence[Target], row_split: RowSplit) -> None:
-    """Raises an error that lists everything that is wrong with the labels of the parts."""
     problems = []
     for target in targets:
         labels = {part: target.values[rows] for part, rows in zip(PARTS, row_split, strict=True)}
@@ -135,7 +134,6 @@ def are_fractions(split: Sequence[Any]) -> bool:
 
 
 def _check_fractions(split: Sequence[Any], rows: int, groups: NDArray[Any] | None) -> None:
-    """Raises an error if the fractions are invalid or there are too few rows or groups to split."""
     shares = np.asarray(split, dtype=np.float64)
     if shares.shape != (len(PARTS),) or not shares.min() > 0 or abs(shares.sum() - 1) > 1e-6:
         expected = "must be three positive fractions (train, validation, test) that sum to 1"

@@ -125,7 +125,6 @@ def _determines(values: Array, labels: Array, are_classes: bool) -> bool:
 
 
 def _share_of_different_pairs(values: Array) -> float:
-    """Returns how many of all pairs of rows have different values."""
     counts, rows = np.unique(values, return_counts=True)[1], len(values)
     return 1 - float((counts * (counts - 1.0)).sum()) / max(1.0, rows * (rows - 1.0))
 

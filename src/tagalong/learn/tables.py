@@ -157,7 +157,6 @@ def _use_problems(columns: pd.DataFrame, uses: Mapping[str, Sequence[str]]) -> l
 
 
 def _read_split(column: pd.Series) -> list[NDArray[np.int64]]:
-    """Returns the row numbers of each split from the split column."""
     parts = column.astype(str).str.strip().str.lower().map(SPLIT_ALIASES)
     if parts.isna().any():
         found = ", ".join(map(repr, column[parts.isna()].unique()[:5]))
@@ -237,7 +236,6 @@ def _looks_like_id(column: pd.Series) -> bool:
 
 
 def _preparation_notes(columns: pd.DataFrame, roles: Mapping[str, str], table: Table) -> list[str]:
-    """Describes how the columns were processed, for use in reports."""
     kept = {column.name: column for column in table.columns}
     named: dict[str, list[str]] = {}
     for name, role in roles.items():

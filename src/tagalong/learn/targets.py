@@ -133,7 +133,6 @@ def read_target(task_or_name: Task | str, raw: Any, kind: Kind | None = None, er
 
 
 def _refuse_labels(argument: str, distinct: NDArray[Any], kind: Kind | None, found: str) -> None:
-    """Raises an error if a task of this kind cannot be learned from these distinct labels."""
     is_text, count = distinct.dtype.kind == "U", len(distinct)
     if not count:
         raise InvalidInput(argument, "must have labels, but all are missing", hint="drop this target")
