@@ -139,7 +139,8 @@ def _parse_text(path: Path, keep_empty: bool) -> pd.DataFrame:
             engine="python",  # which tells cells that are empty from cells that a row lacks
         )
     except pd.errors.ParserError as error:
-        raise TableError(path, f"is not a table: {error}", hint=DECIMAL_COMMA_HINT) from error
+        hint = "are there decimal commas, or an unclosed quotation mark?"
+        raise TableError(path, f"is not a table: {error}", hint=hint) from error
     cells.index += text.count("\n", 0, len(text) - len(body)) + 1  # lines, if no cell spans several
     cells.index.name = "line"
     cells = cells.apply(lambda column: column.str.strip())

@@ -349,6 +349,8 @@ class Problem:
         if not is_integer(folds, 3):
             raise InvalidInput("folds", "must be an integer of at least 3", repr(folds))
         targets = [target for target in source.targets if target.task.name in self.names]
+        if len(targets) < len(self.tasks):
+            raise InvalidInput("problem", "can only be split into folds if no tasks were added to it")
         return Folds(self, split_folds(targets, folds, source.groups, source.seed))
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:

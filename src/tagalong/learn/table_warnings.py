@@ -54,7 +54,7 @@ def table_warnings(
     flat = [target for target in targets if target.values.ndim == 1]
     columns = np.column_stack([raw.numpy(), *(target.values for target in flat)]).astype(np.float64)
     columns = np.where(np.isnan(columns), np.nan, columns + 0.0)  # there are many kinds of NaN, and two of 0
-    _, number = np.unique(columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel(), return_inverse=True)
+    _, row_ids = np.unique(columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel(), return_inverse=True)
 
     # At most one row per group, and no copies of rows, which any feature would predict.
     random = np.random.default_rng(0)
@@ -62,12 +62,12 @@ def table_warnings(
     if groups is not None:
         rows = random.permutation(rows[np.unique(groups[rows], return_index=True)[1]])
     rows = rows[: min(MAX_ROWS, MAX_COMPARISONS // max(1, len(names) * len(flat)))]
-    rows = rows[np.unique(number[rows], return_index=True)[1]]
+    rows = rows[np.unique(row_ids[rows], return_index=True)[1]]
     leaks = []
     if len(rows) >= MIN_ROWS:
         for name, feature in zip(names, columns[rows].T, strict=False):
             leaks += _leak_warnings(name, feature, flat, rows)
-    return [*leaks, *warnings, *_duplicate_warnings(number, columns, parts)]
+    return [*leaks, *warnings, *_duplicate_warnings(row_ids, columns, parts)]
 
 
 def log_warnings(name: str, warnings: Sequence[str]) -> None:
@@ -102,22 +102,20 @@ def _determines(values: Array, labels: Array, are_classes: bool) -> bool:
     """Returns whether a feature, given in ascending order, tells the labels: those of neighbors hardly differ."""
     from scipy.stats import rankdata
 
-    values, labels = values[~np.isnan(labels)], labels[~np.isnan(labels)]
-    rows = len(labels)
-    if rows < MIN_ROWS or rows * _share_of_different_pairs(labels) < MIN_EXPECTED:
+    values, ranks = values[~np.isnan(labels)], rankdata(labels[~np.isnan(labels)])
+    if len(ranks) < MIN_ROWS:
         return False
-    ranks = rankdata(labels)
+    differences = np.abs(np.diff(ranks))
+    by_chance = np.abs(np.diff(np.random.default_rng(2).permutation(ranks)))
+    if (by_chance > 0).sum() < MIN_EXPECTED:
+        return False
     if are_classes:
-        differences, by_chance = np.diff(labels) != 0, _share_of_different_pairs(labels)
-    else:
-        differences = np.abs(np.diff(ranks))
-        weights = 2 * np.arange(1, rows + 1) - rows - 1
-        by_chance = float(2 * (weights * np.sort(ranks)).sum() / (rows * (rows - 1)))
-    if differences.mean() <= LEAK * by_chance:
+        differences, by_chance = differences > 0, by_chance > 0
+    if differences.mean() <= LEAK * by_chance.mean():
         return True
     # A feature with few values tells the labels if rows with the same value have the same label.
     equal = np.diff(values) == 0
-    if equal.sum() >= rows // 2 and differences[equal].mean() <= LEAK * by_chance:
+    if equal.sum() >= len(ranks) // 2 and differences[equal].mean() <= LEAK * by_chance.mean():
         return True
     if are_classes or np.ptp(values) == 0:
         return False
@@ -138,9 +136,9 @@ def _class_warnings(target: Target, parts: RowSplit) -> list[str]:
     labels = counts.sum(1, keepdims=True)
     is_lacking = (counts == 0) & (labels >= LABELS_PER_CLASS * len(codes))
     warnings = []
-    for code, own, lacking in zip(codes, counts.T, is_lacking.T, strict=True):
-        if lacking.any() or own.sum() < min(FEW_LABELS, RARE * labels.sum()):
-            where = ", ".join(f"{count} in {part}" for part, count in zip(PARTS, own, strict=True))
+    for code, in_parts, lacking in zip(codes, counts.T, is_lacking.T, strict=True):
+        if lacking.any() or in_parts.sum() < min(FEW_LABELS, RARE * labels.sum()):
+            where = ", ".join(f"{count} in {part}" for part, count in zip(PARTS, in_parts, strict=True))
             what = f"few labels of class {target.label(code)!r} ({where})"
             warnings.append(f"{target.task.name!r} has {what}; results for it are unreliable")
     return warnings
@@ -161,12 +159,12 @@ def _few_labels_warnings(targets: Sequence[Target], parts: RowSplit) -> list[str
     return warnings
 
 
-def _duplicate_warnings(number: NDArray[np.int64], columns: Array, parts: RowSplit) -> list[str]:
+def _duplicate_warnings(row_ids: NDArray[np.int64], columns: Array, parts: RowSplit) -> list[str]:
     """Warns if more rows of val and test are copies of training rows than in a table of independent columns."""
-    train, others = number[parts.train], number[np.concatenate([parts.val, parts.test])]
+    train, others = row_ids[parts.train], row_ids[np.concatenate([parts.val, parts.test])]
     copies = int(np.isin(others, train).sum())
     sample = np.random.default_rng(2).permutation(parts.train)[:MAX_ROWS]
-    sample = sample[np.unique(number[sample], return_index=True)[1]]
+    sample = sample[np.unique(row_ids[sample], return_index=True)[1]]
     chance = math.prod(1 - _share_of_different_pairs(column) for column in columns[sample].T)  # that two are equal
     # The root allows for columns that depend on each other.
     if copies <= SURPRISE * len(others) * min(1.0, len(train) * chance**0.5):

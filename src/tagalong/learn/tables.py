@@ -116,6 +116,7 @@ def fields_from_table(
         roles = column_roles(columns, uses, features is None, problems, warnings)
         used = {name: role for name, role in roles.items() if role not in LEFT_OUT}
         fit = partial(Table.fitted, roles=used, squash=squash)
+        inputs = columns[list(used)]
     else:
         if uses["features"] or uses["categorical"]:
             conflict = "cannot be used with `features_file`, which contains all inputs"
