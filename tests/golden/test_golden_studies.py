@@ -127,7 +127,7 @@ def test_a_finished_study_trains_nothing_when_it_is_run_again(study, tmp_path):
 
 def test_a_study_that_was_broken_off_three_times_equals_the_unbroken_one(study, tmp_path):
     stored = []
-    for limit in (25, 10, 15):
+    for limit in (25, 25, 10):
         executor = WatchedExecutor(limit, break_off)
         with pytest.raises(BrokenOff):
             run_survey(tmp_path, executor)

@@ -98,14 +98,11 @@ def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
 
 
 @pytest.mark.parametrize(("name", "subsets"), [("hoa", 6 + 1), ("optimal", 7), ("oracle", 7)])
-@pytest.mark.parametrize("free", [True, False])
-def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, monkeypatch, name, subsets, free):
-    if not free:
-        monkeypatch.setattr("tagalong.study.runner.FREE_BYTES", {"cpu": 1})
+def test_all_networks_of_all_seeds_are_requested_at_once(tmp_path, name, subsets):
     executor = WatchedExecutor()
     Study(small_problem("abc"), tmp_path, executor=executor, device="cpu").run([name], [2], seeds=2)
     sizes = [sum(len(chunk.jobs) for chunk in request) for request in executor.requests]
-    assert sizes[: 1 if free else 2] == ([2 * subsets] if free else [2, 2 * (subsets - 1)])
+    assert sizes[:2] == [2, 2 * (subsets - 1)]
 
 
 def test_tag_merges_the_affinities_of_seeds_and_selects(five):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tagalong.errors import InvalidInput
 from tagalong.group import select_groups
 
-from ..relative_losses import Subset, relative_losses
+from ..relative_losses import relative_losses
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ class Hoa(Method):
 
     name = "hoa"
     order = 30
-
-    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
-        _prepare_if_free(runner, runner.subsets(largest=2), seeds)
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = runner.subsets(largest=2)
@@ -75,9 +72,6 @@ class Optimal(Method):
             return [InvalidInput(f"`methods`: {self.name!r}", reason, hint=hint)]
         return []
 
-    def begin(self, runner: Runner, seeds: Sequence[int]) -> None:
-        _prepare_if_free(runner, self.subsets(runner), seeds)
-
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = self.subsets(runner)
         jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
@@ -108,13 +102,3 @@ class Oracle(Optimal):
     order = 41
     honest = False
     part: ClassVar[Literal["val", "test"]] = "test"
-
-
-def _prepare_if_free(runner: Runner, subsets: Sequence[Subset], seeds: Sequence[int]) -> None:
-    """Trains these networks together with the networks for all tasks if they take no longer than those alone.
-
-    Otherwise, they wait, since they are not needed for seeds with which the network for all tasks diverges.
-    """
-    distinct = dict.fromkeys([frozenset(runner.tasks), *subsets])
-    if runner.free_width is not None and len(distinct) * len(seeds) <= runner.free_width:
-        runner.prepare([runner.job(subset, seed) for seed in seeds for subset in distinct])
