@@ -9,6 +9,7 @@ python benchmarks/many_networks.py --what tabm                    # a TabM netwo
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -63,8 +64,9 @@ def time_together(options: argparse.Namespace) -> list[Row]:
     jobs, device = subsets(problem.names), options.device
     sample = jobs[:: max(1, len(jobs) // options.sample)]
     # Train briefly, so that one-time loading and compilation are not timed.
-    train(problem, Job(jobs[-1].tasks, epochs=1), device=device)
-    list(train_many(problem, [Job(job.tasks, epochs=1) for job in jobs[-2:]], device=device))
+    brief = with_epochs(problem, 1)
+    train(brief, jobs[-1], device=device)
+    list(train_many(brief, jobs[-2:], device=device))
 
     alone, together = Clock(device), Clock(device)
     progress(f"one by one, the first half of {len(sample)}")
@@ -92,11 +94,15 @@ def largest_difference(alone: Trained, together: Trained) -> float:
     return float((abs(alone.curve[:both] - together.curve[:both]) / alone.curve[:both]).max())
 
 
+def with_epochs(problem: Problem, epochs: int) -> Problem:
+    return replace(problem, recipe=replace(problem.recipe, epochs=epochs))
+
+
 def time_subsets(options: argparse.Namespace) -> list[Row]:
     """Times `train_many` on every subset of the tasks of qm9 with eight seeds."""
     problem = shrink(load("qm9-32", options.data), options.tasks, options.epochs)
     jobs = subsets(problem.names, SUBSET_SEEDS)
-    list(train_many(problem, [Job(job.tasks, job.seed, epochs=1) for job in jobs[:2]], device=options.device))
+    list(train_many(with_epochs(problem, 1), jobs[:2], device=options.device))
     row = count_plain_trainings(problem, options.device, lambda: list(train_many(problem, jobs, device=options.device)))
     what = f"all {len(jobs) // SUBSET_SEEDS:,} × {SUBSET_SEEDS} networks of {problem.name}"
     return [{"what": what, "networks": len(jobs), "rounds": None, **row}]
@@ -125,17 +131,17 @@ def time_tabm(options: argparse.Namespace) -> list[Row]:
     flat = synthetic(options.rows, options.tasks, MLP(30), Recipe())
     inputs, targets = flat.train.batch(torch.arange(options.rows))
     problem = Problem.from_arrays(inputs, targets, flat.tasks)
-    jobs = [Job(problem.names, epochs=options.epochs or 5, network=network) for network in (None, "tabm")]
-    times: dict[Job, list[float]] = {job: [] for job in jobs}
+    problems = {name: with_epochs(problem.with_network(name), options.epochs or 5) for name in (None, "tabm")}
+    times: dict[str | None, list[float]] = {name: [] for name in problems}
     for _ in range(TABM_REPETITIONS):
-        for job, seconds in times.items():
+        for name, seconds in times.items():
             clock = Clock(options.device)
-            trained = clock.time(partial(train, problem, job, device=options.device))
+            trained = clock.time(partial(train, problems[name], Job(problem.names), device=options.device))
             seconds.append(clock.seconds / trained.steps)
     factor = median(slow / fast for fast, slow in zip(*times.values(), strict=True))
     return [
-        {"network": job.network or "mlp", "ms per step": 1000 * median(seconds), "× an MLP": own_factor}
-        for (job, seconds), own_factor in zip(times.items(), (1.0, factor), strict=True)
+        {"network": name or "mlp", "ms per step": 1000 * median(seconds), "× an MLP": own_factor}
+        for (name, seconds), own_factor in zip(times.items(), (1.0, factor), strict=True)
     ]
 
 
@@ -146,7 +152,7 @@ def count_plain_trainings(problem: Problem, device: torch.device, work: Callable
     """
     threads = torch.get_num_threads()
     train_plain(problem, Job(problem.names), device=device)  # loads and compiles what is loaded once
-    train(problem, Job(problem.names, epochs=1), device=device)
+    train(with_epochs(problem, 1), Job(problem.names), device=device)
     plain, clock = [], Clock(device, wall=True)
     for place in ("before", "after"):
         progress(f"plain trainings {place} the work")

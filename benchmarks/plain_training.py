@@ -47,7 +47,7 @@ def train_plain(problem: Problem, job: Job, *, device: torch.device | str = "cpu
     task_weights = rows.targets.new_tensor(weights)
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
     result, best_loss = PlainResult(np.empty((0, len(tasks))), -1, 0, {}), float("inf")
-    for epoch in range(job.last_epoch(recipe)):
+    for epoch in range(recipe.epochs):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(epoch)
         parts = batches(job.seed, epoch, len(rows), recipe.batch_size)

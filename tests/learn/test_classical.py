@@ -400,7 +400,7 @@ def test_a_model_is_described_averaged_and_exported_like_any_network(name: str) 
 
 def test_jobs_of_networks_and_models_can_be_mixed() -> None:
     problem = make_problem()
-    jobs = [Job(problem.names, seed, epochs=1) for seed in (0, 1)] + [Job(problem.names, network="ridge")]
+    jobs = [Job(problem.names, seed) for seed in (0, 1)] + [Job(problem.names, network="ridge")]
     assert {trained.job for trained in train_many(problem, jobs)} == set(jobs)
 
 

@@ -127,15 +127,6 @@ def test_a_job_that_cannot_run_is_refused(job: Job, words: str) -> None:
         train_many(problem, [job])
 
 
-def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
-    problem = small_problem(Recipe("sgd", lr=0.5, batch_size=8, epochs=12, patience=None, keep="last"))
-    looks = [
-        train(problem, Job(TASKS, epochs=3)),
-        *train_many(problem, [Job(TASKS[:1], epochs=3), Job(TASKS, epochs=3)]),
-    ]
-    assert [look.best_epoch for look in looks] == [2, 2, 2]
-
-
 @pytest.mark.parametrize(("limit", "threads"), [(10**6, 1), (10**3, 2)])
 def test_small_networks_are_trained_by_one_thread(
     limit: int, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -143,14 +143,6 @@ def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, tmp
         Study(small_problem(), tmp_path, executor="ray")
 
 
-def test_workers_are_counted_by_what_they_do_not_share(monkeypatch):
-    assert make_executor("processes:3").planned_workers("cpu") == 3
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert make_executor("processes").planned_workers("cuda") == 2
-    assert make_executor("processes:5").planned_workers("cuda") == 2, "more processes than GPUs share them"
-    assert make_executor("processes:3").planned_workers("cuda:1") == 1
-
-
 def test_unknown_executors_and_devices_are_rejected():
     for wrong in ("procesess", 3, "processes:", "processes:-1", "processes:two"):
         with pytest.raises(ValueError, match="`executor` must be a known executor, found "):

@@ -9,7 +9,7 @@ from study_small import small_problem
 from watched_executor import WatchedExecutor
 
 from tagalong.group import Group
-from tagalong.learn import Job, Recipe, train
+from tagalong.learn import Job, train
 from tagalong.study import (
     Record,
     Runner,
@@ -155,18 +155,6 @@ def test_networks_and_affinities_can_be_prepared_in_one_request(tmp_path):
         runner.networks([runner.job("abc", 0), *others])
         runner.prepare(others, [0], settings)
     assert len(executor.requests) == 1, "all of them are known"
-
-
-def test_the_free_width_depends_on_the_problem_and_the_workers_only():
-    def free_width(problem, workers=1):
-        return Runner(problem, executor=WatchedExecutor(workers=workers)).free_width
-
-    larger = small_problem(rows=4800, recipe=replace(small_problem().recipe, batch_size=4800))
-    one_by_one = small_problem(recipe=Recipe(epochs=1, schedule="windows"))
-    width = free_width(small_problem())
-    assert free_width(small_problem(), 3) == 3 * width
-    assert 1 <= free_width(larger) < width / 10
-    assert [free_width(one_by_one, workers) for workers in (1, 3)] == [1, 3]
 
 
 def test_an_open_runner_keeps_networks_in_its_folder_even_if_it_fails(tmp_path):

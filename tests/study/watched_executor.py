@@ -29,9 +29,6 @@ class WatchedExecutor(Serial):
         self.requests: list[Sequence[Chunk]] = []
         self._limit, self._workers, self._pickled = limit, workers, pickled
 
-    def planned_workers(self, device: str) -> int:
-        return self._workers
-
     def start(self, problem: Problem, device: str) -> int:
         if self._pickled:
             cloudpickle = pytest.importorskip("cloudpickle")

@@ -22,7 +22,7 @@ from .capacity import (
     relative_step_cost as relative_step_cost,
     width_of_size as width_of_size,
 )
-from .chunks import bytes_per_network as bytes_per_network, why_not_batched as why_not_batched
+from .chunks import why_not_batched as why_not_batched
 from .classical import FITTED as FITTED, why_not_fitted as why_not_fitted
 from .column_types import read_columns as read_columns
 from .constant import (

@@ -43,10 +43,10 @@ def make_chunks(
     problem: Problem, jobs: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
 ) -> Iterator[list[Job]]:
     """Yields chunks of jobs to train together: jobs of the same kind and width that fit into memory."""
-    kinds: dict[tuple[str, float, int | None, str | None], list[Job]] = {}
+    kinds: dict[tuple[str, float, str | None], list[Job]] = {}
     for job in jobs:
-        kinds.setdefault((job.rule, job.width, job.epochs, job.network), []).append(job)
-    for (rule, width, _, name), similar in kinds.items():
+        kinds.setdefault((job.rule, job.width, job.network), []).append(job)
+    for (rule, width, name), similar in kinds.items():
         own = problem.with_network(name)
         reason = why_not_batched(own, similar, device=device) if len(similar) > 1 else None
         if reason is not None:

@@ -223,7 +223,7 @@ def _diverged(networks: Sequence[Trained]) -> Diverged:
 
 
 class Training:
-    """The training of one network, or of many networks with the same rule, width and number of epochs.
+    """The training of one network, or of many networks with the same rule and width.
 
     This seeds torch's global random number generators, which `train` and `train_many` restore.
 
@@ -317,7 +317,7 @@ class Training:
         recipe = self.problem.recipe
         if self.epoch == 0:
             return np.ones(len(self.jobs), dtype=bool)
-        if self.epoch >= self.jobs[0].last_epoch(recipe):
+        if self.epoch >= recipe.epochs:
             return np.zeros(len(self.jobs), dtype=bool)
         running = (self.epochs_run == self.epoch) & (self.step.rates(self.epoch) >= recipe.lowest_lr)
         if recipe.patience is not None:
@@ -338,7 +338,7 @@ class Training:
         total = np.where(self.trains, weights * losses[..., 0], 0).sum(1)
         is_better = total < self.best_loss
         if recipe.keep == "last":
-            is_better = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(recipe))
+            is_better = np.isfinite(total) & (self.epoch + 1 == recipe.epochs)
         better = np.flatnonzero(running & is_better)
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]

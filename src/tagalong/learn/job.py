@@ -31,7 +31,6 @@ class Job:
             fitted, i.e. boosting and ridge.
         rule: the rule that combines the losses: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
         width: the width of the encoder, as a multiple of its default width.
-        epochs: the number of epochs for a short trial run. If None, the recipe's number of epochs is used.
         lr: the initial learning rate, to which the recipe's schedule applies. If None, the recipe's rate is used.
         taught: the networks whose answers the network learns from, or None. Their answers are passed as `targets` (see
             `prepare_students`).
@@ -43,7 +42,6 @@ class Job:
     seed: int = 0
     rule: str = "plain"
     width: float = 1.0
-    epochs: int | None = None
     lr: float | None = None
     taught: Taught | None = None
     network: str | None = None
@@ -52,10 +50,6 @@ class Job:
     def __post_init__(self) -> None:
         if self.network in FITTED:  # nothing in it is random, so it is fitted once for all seeds
             object.__setattr__(self, "seed", 0)
-
-    def last_epoch(self, recipe: Recipe) -> int:
-        """Returns the maximum number of epochs."""
-        return recipe.epochs if self.epochs is None else min(self.epochs, recipe.epochs)
 
     def adapt(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with this job's learning rate."""
@@ -129,8 +123,6 @@ def check_job(problem: Problem, job: Job, device: torch.device, targets: Targets
     job.adapt(problem.recipe)  # which raises an error for an invalid learning rate
     if not job.width > 0:
         raise InvalidInput("`job.width`", "must be a positive number", repr(job.width))
-    if job.epochs is not None and job.epochs < 1:
-        raise InvalidInput("`job.epochs`", "must be a positive integer or None", repr(job.epochs))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if problem.recipe.amp == "fp16" and device.type == "cpu":

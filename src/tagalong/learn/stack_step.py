@@ -37,7 +37,7 @@ class StackStep:
 
     Args:
         problem: the problem, with the jobs' network.
-        jobs: the networks to train, with the same rule, width and number of epochs.
+        jobs: the networks to train, with the same rule and width.
         tasks: the tasks that any of the jobs trains.
         trains: whether each job trains each of these tasks [jobs, tasks].
         device: the device to train on.

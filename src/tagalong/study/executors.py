@@ -32,7 +32,6 @@ from tagalong.progress import NoProgress, ProgressReporter
 from tagalong.registry import unknown_name
 
 CHECKPOINT_SECONDS = 15.0
-CLUSTER_WORKERS = 64  # that rounds of a search are planned for on a cluster, whatever its size
 EXECUTOR_NAMES = ("serial", "processes", "ray")
 MAX_WORKERS = 1000  # processes on one machine; the queue of their devices fits into the buffer of a pipe
 
@@ -86,12 +85,7 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks of networks.
-
-    An executor that trains several chunks at the same time should also have a method `planned_workers(device)`, which
-    returns how many without starting it. Searches then plan rounds for so many workers, so the number should not depend
-    on which machines happen to be there.
-    """
+    """Trains chunks of networks."""
 
     def start(self, problem: Problem, device: str) -> int | None:
         """Prepares to train networks on this problem.
@@ -191,12 +185,7 @@ class Processes:
         for name in devices:
             free.put(name)
         self._pool = ProcessPoolExecutor(len(devices), context, initializer=_start_worker, initargs=(path, free))
-        return self.planned_workers(device)
-
-    def planned_workers(self, device: str) -> int:
-        """Returns the number of processes, or the number of GPUs that they use."""
-        devices = self._devices(device)
-        return len(devices) if device == "cpu" else len(set(devices))
+        return len(devices) if device == "cpu" else len(set(devices))  # processes may share a GPU
 
     def _devices(self, device: str) -> list[str]:
         if device != "cuda":
@@ -314,10 +303,6 @@ class Ray:
         if device.startswith("cuda"):
             return max(1, int(available.get("GPU", 1) // max(1, self._gpus or 1)))
         return max(1, int(available.get("CPU", 1) // (self._cpus or 1)))
-
-    def planned_workers(self, device: str) -> int:
-        """Returns the same number for all clusters, so that a resumed study makes the same decisions."""
-        return CLUSTER_WORKERS
 
     def map(self, chunks: Sequence[Chunk], report: ProgressReporter) -> Iterator[tuple[Chunk, list[Trained]]]:
         import ray

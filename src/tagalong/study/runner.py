@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -45,7 +45,6 @@ from tagalong.learn import (
     average_answers,
     average_scores_on,
     build_network,
-    bytes_per_network,
     count_multiplications,
     outputs_on_rows,
     relative_step_cost,
@@ -70,9 +69,6 @@ Keep = Literal["all", "recommended"]
 CHUNK_SIZES = {"cpu": 64}  # networks per chunk, by device; larger chunks are no faster, and lose more when killed
 DEFAULT_CHUNK_SIZE = 4096
 MAX_SEPARATE_SEEDS = 3  # the most seeds whose single networks are trained separately
-# The memory of networks that take about twice as long together as one of them alone, by device.
-FREE_BYTES = {"cpu": 2 * 2**20}
-DEFAULT_FREE_BYTES = 512 * 2**20
 CHECKPOINT_KEY_DIGITS = 32  # of a key in the name of a file
 NETWORKS_PER_PASS = 16  # networks that answer the same rows at a time, which limits memory
 TIMED_PASSES = 20
@@ -276,24 +272,6 @@ class Runner:
             network: the name of another network than the problem's own, or None.
         """
         return relative_step_cost(self.problem, network) if self.trains else 1.0
-
-    @cached_property
-    def free_width(self) -> int | None:
-        """How many networks can be trained together in about the time of one, or None if there is no limit.
-
-        `auto` requests more networks at a time if this number is larger. The number depends only on the problem, the
-        device and the executor, so a resumed study makes the same requests.
-        """
-        if not self.trains:
-            return None
-        planned: Callable[[str], int] = getattr(self.executor, "planned_workers", lambda device: 1)
-        workers = planned(self.device)
-        if not self._batched:
-            return workers
-        device = torch.device(self.device)
-        network = build_network(self.problem, self.tasks, seed=0).to(device)
-        free_bytes = FREE_BYTES.get(device.type, DEFAULT_FREE_BYTES)
-        return workers * max(1, free_bytes // bytes_per_network(self.problem, network, device))
 
     # Results ----------------------------------------------------------------------------------------------------------
 
@@ -719,7 +697,7 @@ def split_into_chunks(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     together: dict[tuple[Any, ...], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.seed):
         rows = None if job.taught is None else (job.taught.mixtures, job.taught.unlabelled)
-        kind = job.width, job.epochs, job.network, rows, None if job.rule == "plain" else job
+        kind = job.width, job.network, rows, None if job.rule == "plain" else job
         together.setdefault(kind, []).append(job)
     chunks = []
     for same in together.values():
