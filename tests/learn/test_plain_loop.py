@@ -317,15 +317,3 @@ def test_networks_with_targets_of_their_own_equal_those_of_a_plain_loop() -> Non
         plain = plain_loop(problem, job, targets.get(job))
         assert_equal(train(problem, job, targets=targets.get(job)), plain)
         assert_equal(together[job], plain)
-
-
-def test_rows_of_weight_zero_count_as_unlabelled() -> None:
-    problem, weighted, unlabelled = make_problem(), {}, {}
-    for part, split in problem.splits.items():
-        weights = draw_weights(len(split), 0).sign()
-        targets = {name: torch.where(weights > 0, values, torch.nan) for name, values in split.targets.items()}
-        weighted[part], unlabelled[part] = replace(split, weights=weights), replace(split, targets=targets)
-    first, second = (train(replace(problem, **splits), Job(problem.names)) for splits in (weighted, unlabelled))
-    np.testing.assert_array_equal(first.curve, second.curve)
-    for task, score in first.test.items():
-        assert (score.loss, score.error) == pytest.approx((second.test[task].loss, second.test[task].error), rel=1e-12)

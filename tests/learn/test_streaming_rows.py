@@ -2,7 +2,6 @@
 
 import pickle
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +11,10 @@ from learn_small import TASKS, RowReader, encoder, same, small_problem, stream, 
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import (
-    Batch,
     Job,
     Recipe,
     Rows,
     Split,
-    StreamedRows,
     Task,
     check_data,
     label_summary,
@@ -76,16 +73,6 @@ def test_few_batches_are_prefetched_and_none_without_a_consumer() -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert len(reader_of(rows).asked) <= 4 * (PREFETCHED_BATCHES + 1)
-
-
-def test_an_error_in_a_reader_reaches_the_caller() -> None:
-    class Broken(RowReader):
-        def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-            raise OSError("the disk is gone")
-
-    split = small_problem().train
-    with pytest.raises(OSError, match="the disk is gone"):
-        StreamedRows(Broken(split), split.tasks).batch(torch.arange(3))
 
 
 class Kept:

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_chunks(
-    problem: Problem, jobs: list[Job], device: torch.device, targets: Mapping[Job, Targets], memory: int | None
+    problem: Problem, jobs: Sequence[Job], device: torch.device, targets: Mapping[Job, Targets]
 ) -> Iterator[list[Job]]:
     """Yields chunks of jobs to train together: jobs of the same kind and width that fit into memory."""
     kinds: dict[tuple[str, float, str | None], list[Job]] = {}
@@ -58,9 +58,7 @@ def make_chunks(
         network = build_network(own, {name for job in similar for name in job.tasks}, similar[0].seed, width).to(device)
         replaced = max(sum(target.nbytes for target in targets.get(job, {}).values()) for job in similar)
         each = bytes_per_network(own, network, device, replaced)
-        size, size_of_seeds = (
-            max(1, (memory or _usable_bytes(device, several_seeds=several)) // each) for several in (False, True)
-        )
+        size, size_of_seeds = (max(1, usable_bytes(device, several_seeds=seeds) // each) for seeds in (False, True))
         for seeds in _group_seeds(similar, device, size_of_seeds):
             yield from _split_evenly(seeds, size_of_seeds if len(seeds) > 1 else size)
 
@@ -183,7 +181,8 @@ def _split_evenly(seeds: list[list[Job]], size: int) -> Iterator[list[Job]]:
         yield [job for own in seeds for job in own[part * len(own) // parts : (part + 1) * len(own) // parts]]
 
 
-def _usable_bytes(device: torch.device, *, several_seeds: bool) -> int:
+def usable_bytes(device: torch.device, *, several_seeds: bool) -> int:
+    """Returns how many bytes networks that are trained together may use."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
     # On a CPU, more memory does not speed up training.

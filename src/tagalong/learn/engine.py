@@ -101,7 +101,6 @@ def train_many(
     *,
     device: torch.device | str = "cpu",
     targets: Mapping[Job, Targets] | None = None,
-    memory: int | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: float = 0.0,
     progress: Callable[[int], None] | None = None,
@@ -118,8 +117,6 @@ def train_many(
             differ.
         device: the device to train on.
         targets: for some of the jobs, training targets that replace those of the problem, by task (see `train`).
-        memory: the number of bytes that networks trained together may use. If None, a fraction of the free memory is
-            used. On a CPU, this is capped where more memory no longer speeds up training.
         checkpoint: where to write checkpoints, for example "run/partial.pt". Networks that are trained together share a
             file, whose name ends with a digest of them. If it exists, their training resumes from it. The file is
             removed when their training ends.
@@ -158,7 +155,7 @@ def train_many(
             if progress is not None:
                 progress(finished + int((~training.running).sum()))
 
-        waiting = list(make_chunks(problem, list(jobs), device, own_targets, memory))
+        waiting = list(make_chunks(problem, jobs, device, own_targets))
         while waiting:
             chunk = waiting.pop(0)
             try:
