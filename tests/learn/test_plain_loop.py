@@ -74,6 +74,8 @@ def plain_loop(problem: Problem, job: Job, targets: dict[str, Tensor] | None = N
         with torch.no_grad():
             outputs = outputs_on(split.inputs, 0)
         network.train()
+        if part == "test":
+            outputs = {task.name: floored(task, outputs[task.name], problem.train.targets[task.name]) for task in tasks}
         return [mean(task, outputs[task.name], split.targets[task.name], weights[part]).item() for task in tasks]
 
     labels, curve, steps, best = {**problem.train.targets, **(targets or {})}, [], 0, (math.inf, -1, network)
@@ -116,6 +118,14 @@ def mean(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | None) -
             losses = losses + weight * torch.stack([row_loss(task, own, targets[row], known) for own in answers]).mean()
             total += weight
     return losses / (total or 1)
+
+
+def floored(task: Task, outputs: Tensor, labels: Tensor) -> Tensor:
+    """Outputs for scores, in which no probability is below 1 / (2 · training labels)."""
+    least = 0.5 / labels.isfinite().sum()
+    if task.kind == "binary":
+        return outputs.sigmoid().clamp(least, 1 - least).logit()
+    return outputs.softmax(1).clamp(min=least).log() if task.kind == "multiclass" else outputs
 
 
 def row_loss(task: Task, output: Tensor, target: Tensor, known: Tensor) -> Tensor:
