@@ -45,8 +45,9 @@ def test_networks_equal_those_trained_in_memory(rule: str, meter: dict[str, obje
             np.testing.assert_allclose(mine.rows, other.rows, rtol=1e-6)
     if expected.affinity is not None:
         np.testing.assert_allclose(found.affinity.history, expected.affinity.history, rtol=1e-9)
-    for rows in streamed.splits.values():  # other tasks are not read
-        assert {tasks for _, tasks, _ in reader_of(rows).asked} <= {(), job.tasks}
+    for rows in streamed.splits.values():  # of other tasks, only one row is read, which shows the shape of its labels
+        others = [tasks for _, tasks, _ in reader_of(rows).asked if tasks not in {(), job.tasks}]
+        assert others in ([], [("ill",)])
 
 
 def draws(job: Job) -> dict[str, list[int | None]]:
