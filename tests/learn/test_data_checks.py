@@ -40,13 +40,6 @@ def with_nan(part: Split) -> Split:
     return replace(part, inputs=inputs)
 
 
-def test_valid_data_raises_no_error() -> None:
-    some = split(60, age=lambda labels: torch.where(torch.arange(60) % 4 == 0, torch.nan, labels))
-    check_data(problem(train=some))
-    pixels = replace(split(20), inputs=torch.randint(0, 255, (20, 3), dtype=torch.uint8))
-    check_data(problem(val=pixels))
-
-
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
@@ -68,13 +61,15 @@ def test_data_that_cannot_be_learned_from_raises_an_error(parts: dict[str, Split
         check_data(problem(**parts))
 
 
-def test_tasks_with_a_custom_loss_may_have_any_labels() -> None:
+def test_missing_labels_pixels_and_any_labels_of_a_custom_loss_are_valid() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.squeeze(1) - targets).square()
 
-    tasks = (TASKS[0], Task("ill", loss=loss), Task("kind", kind="custom", loss=loss))
+    some = split(60, age=lambda labels: torch.where(torch.arange(60) % 4 == 0, torch.nan, labels))
+    pixels = replace(split(20), inputs=torch.randint(0, 255, (20, 3), dtype=torch.uint8))
     unusual = split(30, ill=lambda labels: labels + 5, kind=torch.ones_like)
-    check_data(problem(tasks, test=unusual))
+    tasks = (TASKS[0], Task("ill", loss=loss), Task("kind", kind="custom", loss=loss))
+    check_data(problem(tasks, train=some, val=pixels, test=unusual))
 
 
 def test_a_study_reports_all_problems_before_any_training(tmp_path: Path) -> None:

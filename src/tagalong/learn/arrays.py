@@ -181,7 +181,7 @@ class Source:
         """
         table, notes = fields["table"], list(notes)
         features = [feature for feature, *_ in table.ranges]
-        raw = table.read(self.data, checked=True)
+        raw = table.raw(self.data)
         warnings = [*warnings, *table_warnings(features, raw, self.targets, fields["row_numbers"], self.groups)]
         log_warnings(name, warnings)
         if (unlabelled := fields["unlabelled"]) is not None:
@@ -204,7 +204,7 @@ class Source:
     def fields(self, row_split: RowSplit) -> dict[str, Any]:
         """Returns the fields of a problem with this split, apart from its name and notes."""
         table = self.fit(self.data, row_split.train, classes=encoded_labels(self.targets))
-        inputs = table.prepare(table.read(self.data, checked=True))
+        inputs = table.prepare(table.raw(self.data))
         dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
         clusters = None if self.groups is None else torch.as_tensor(np.unique(self.groups, return_inverse=True)[1])
         scales, labels = {}, {}

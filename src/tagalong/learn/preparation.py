@@ -66,8 +66,12 @@ class Preparation(ABC):
     classes: Classes
 
     @abstractmethod
-    def read(self, rows: Any, checked: bool = False) -> Tensor:
-        """Returns raw rows as numbers. Rows that were checked are typed columns, or a tensor."""
+    def read(self, rows: Any) -> Tensor:
+        """Returns raw rows as numbers."""
+
+    @abstractmethod
+    def raw(self, data: Any) -> Tensor:
+        """Returns raw rows for data that were read before: typed columns, or a tensor."""
 
     @abstractmethod
     def prepare(self, raw: Tensor) -> Tensor:
@@ -144,27 +148,25 @@ class Scaling(Preparation):
 
     @property
     def ranges(self) -> list[tuple[str, float, float]]:
-        return [
-            (str(number), *limits) for number, limits in enumerate(zip(self.low or (), self.high or (), strict=True))
-        ]
+        limits = zip(self.low or (), self.high or (), strict=True)
+        return [(str(number), low, high) for number, (low, high) in enumerate(limits)]
 
-    def read(self, rows: Any, checked: bool = False) -> Tensor:
+    def read(self, rows: Any) -> Tensor:
         """Returns raw rows as a tensor.
 
         Args:
             rows: the numbers [rows, …] as a tensor, an array or a DataFrame, or the path to an npy or npz file.
-            checked: see `Preparation.read`.
 
         Raises:
             InvalidInput: If the rows have the wrong shape or contain non-finite values.
         """
-        if checked:
-            tensor: Tensor = rows
-            return tensor
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
             raise InvalidInput("rows", f"must have the shape {list(self.shape)} each", str(list(raw.shape[1:])))
         return raw
+
+    def raw(self, data: Tensor) -> Tensor:
+        return data
 
     def prepare(self, raw: Tensor) -> Tensor:
         dtype: torch.dtype = getattr(torch, self.dtype)
@@ -308,25 +310,26 @@ class Table(Preparation):
         """For each column, whether it contains categories, and how many of the inputs of networks it became."""
         return tuple((isinstance(column, CategoryColumn), len(column.names)) for column in self.columns)
 
-    def read(self, rows: TableSource, checked: bool = False) -> Tensor:
+    def read(self, rows: TableSource) -> Tensor:
         """Returns raw rows [rows, columns]: numbers, days, and codes of categories, with NaN where missing.
 
         Args:
             rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
                 `Problem.from_table`. Columns that are not features are ignored.
-            checked: see `Preparation.read`.
 
         Raises:
             InvalidInput: If feature columns are missing or contain text instead of numbers.
         """
-        columns: Any = rows if checked else read_columns(rows, "rows", keep_empty=True)
-        place = columns.attrs["place"]
-        absent = [repr(column.name) for column in self.columns if column.name not in columns]
+        return self.raw(read_columns(rows, "rows", keep_empty=True))
+
+    def raw(self, data: pd.DataFrame) -> Tensor:
+        place = data.attrs["place"]
+        absent = [repr(column.name) for column in self.columns if column.name not in data]
         if absent:
             expected = "must have the same columns as the training table"
             raise InvalidInput(place, expected, f"no {', '.join(absent)}")
         problems: list[InvalidInput] = []
-        raw = [collect(problems, column.read, columns[column.name], place) for column in self.columns]
+        raw = [collect(problems, column.read, data[column.name], place) for column in self.columns]
         raise_problems(problems)
         return torch.from_numpy(np.stack(raw, axis=1))
 
