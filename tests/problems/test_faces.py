@@ -94,12 +94,10 @@ def test_a_linear_probe_learns_black_hair_and_a_network_learns_hats(small) -> No
     assert error < 0.6 * float(small.test.targets["Wearing_Hat"].mean())
 
 
-def test_one_error_lists_all_invalid_options() -> None:
-    with pytest.raises(ValueError, match="`rows` must be") as caught:
-        faces(rows=3, pixels=4, noise=0.9, dtype="int8", channels=0, seed="x")
-    assert str(caught.value).count("must be") == 6
-    with pytest.raises(ValueError, match=r"`noise` must be between 0 and 0\.25, found 'x'"):
-        faces(noise="x")
+def test_invalid_options_are_named() -> None:
+    for option in ({"rows": 3}, {"pixels": 4}, {"noise": 0.9}, {"noise": "x"}, {"dtype": "int8"}, {"size": "huge"}):
+        with pytest.raises(ValueError, match=f"`{next(iter(option))}` must be"):
+            faces(**option)
 
 
 def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:
@@ -110,11 +108,6 @@ def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:
     # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
     assert count_parameters(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
     assert count_parameters(full, ()) == count_parameters(full, full.names) - 9 * 28802
-
-
-def test_an_unknown_size_is_an_error() -> None:
-    with pytest.raises(ValueError, match="`size` must be 'small', 'full' or None, found 'huge'"):
-        faces(size="huge")
 
 
 def test_channels_last_changes_no_result() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, is_positive_integer, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, is_positive_integer, one_of, raise_problems, task_name_problems
 from tagalong.learn import MLP, Problem, Recipe, Task
 from tagalong.study import Best, Results, Study
 
@@ -251,60 +250,40 @@ def _run_study(
     targets: Columns,
     sample_weight: Any,
     out: Path,
-    seeds: tuple[int, int],
+    seeds: tuple[int, int],  # of the split, and of the first network
 ) -> tuple[Results, Best]:
-    """Runs the study described by an estimator's parameters.
-
-    Args:
-        estimator: the estimator whose parameters are used.
-        inputs: the features [rows, features].
-        tasks: the tasks, one per target.
-        targets: the labels of each task. Missing labels are NaN.
-        sample_weight: the weight of each row, or None.
-        out: the study's folder.
-        seeds: the seeds for the split and for the first network.
-
-    Returns:
-        The results, and the networks selected by `estimator.choose`.
-    """
-    # All invalid parameters are reported at once, before anything is trained.
-    problems: list[InvalidInput] = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
         both = "`validation_fraction` and `test_fraction`"
-        problems.append(InvalidInput(both, "must be positive and sum to less than 1", f"{val!r} and {test!r}"))
+        raise InvalidInput(both, "must be positive and sum to less than 1", f"{val!r} and {test!r}")
     methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
-    with_groups = [name for name in methods if name != "random"]  # which is an average over many groupings
-    choices = dict.fromkeys([VERDICT, "mtl", *with_groups])
+    # `random` is an average over many groupings.
+    choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])
     if estimator.choose not in choices:
-        expected = f"must be one of {', '.join(map(repr, choices))}"
-        problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
+        raise InvalidInput("choose", one_of(choices), repr(estimator.choose))
     sizes = _as_list(estimator.hidden_sizes)
     if not sizes or not all(is_positive_integer(size) for size in sizes):
-        found = repr(estimator.hidden_sizes)
-        problems.append(InvalidInput("hidden_sizes", "must be a list of positive integers", found))
+        raise InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
 
     settings = {name: _to_python(getattr(estimator, name)) for name in RECIPE_PARAMETERS}
-    recipe = collect(problems, partial(Recipe, **settings))
-    encoder, split = MLP(inputs.shape[1], sizes), (1 - val - test, val, test)
-    make_problem = partial(Problem.from_arrays, encoder=encoder, recipe=recipe, split=split, seed=seeds[0])
-    problem = collect(
-        problems, partial(make_problem, sample_weight=sample_weight), torch.tensor(inputs), targets, tasks
+    problem = Problem.from_arrays(
+        torch.tensor(inputs),
+        targets,
+        tasks,
+        encoder=MLP(inputs.shape[1], sizes),
+        recipe=Recipe(**settings),
+        split=(1 - val - test, val, test),
+        seed=seeds[0],
+        sample_weight=sample_weight,
     )
     budgets, count = _to_python(estimator.budgets), _to_python(estimator.seeds)
-    request = {
-        "methods": estimator.methods,
-        "budgets": [budgets] if isinstance(budgets, int) else budgets,
-        "seeds": range(seeds[1], seeds[1] + count) if isinstance(count, int) else count,
-        "options": estimator.options,
-    }
-    if problem is not None:
-        make_study = partial(Study, executor=estimator.executor, device=estimator.device)
-        if study := collect(problems, make_study, problem, out):
-            collect(problems, partial(study.check, **request))
-    raise_problems(problems)
-
-    results = study.run(**request)
+    study = Study(problem, out, executor=estimator.executor, device=estimator.device)
+    results = study.run(
+        estimator.methods,
+        [budgets] if isinstance(budgets, int) else budgets,
+        range(seeds[1], seeds[1] + count) if isinstance(count, int) else count,
+        options=estimator.options,
+    )
     return results, study.best(*_choose_networks(results, estimator.choose))
 
 
@@ -346,24 +325,20 @@ def _label_columns(y: Any, numeric: bool) -> tuple[Columns, bool]:
 
 def _encode_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
     """Returns the classes of each task, and the labels as class indices. Missing labels are NaN."""
-    problems: list[InvalidInput] = []
     classes, codes = {}, {}
     for name, column in labels.items():
         here = _labeled_rows(column)
         present = np.array(column[here].tolist()) if column.dtype == object else column[here]
         check_classification_targets(present)
         classes[name], numbers = np.unique(present, return_inverse=True)
+        if len(classes[name]) < 2:
+            raise InvalidInput("`y`:", f"{name!r} must have at least two classes", str(len(classes[name])))
         codes[name] = np.full(len(column), np.nan)
         codes[name][here] = numbers
-        if len(classes[name]) < 2:
-            expected = f"{name!r} must have at least two classes"
-            problems.append(InvalidInput("`y`:", expected, str(len(classes[name]))))
-    raise_problems(problems)
     return classes, codes
 
 
 def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Returns a mask of the rows that have a label."""
     import pandas as pd
 
     labels = pd.Series(column.tolist(), dtype=object)
@@ -384,7 +359,6 @@ def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
 
 
 def _mean_score(score: Callable[..., float], labels: Columns, predictions: Columns) -> float:
-    """Returns the average of a score over tasks, using only the labeled rows of each task."""
     if len(labels) != len(predictions):
         raise InvalidInput("y", f"must have {len(predictions)} columns, as in the call to fit()", str(len(labels)))
     scores = []
@@ -398,8 +372,5 @@ def _mean_score(score: Callable[..., float], labels: Columns, predictions: Colum
 
 
 def _accuracy(labels: NDArray[Any], predictions: NDArray[Any]) -> float:
-    """Returns the fraction of correct predictions.
-
-    Labels are compared as objects because NumPy strings have a fixed length.
-    """
+    # As objects, since NumPy strings have a fixed length.
     return float(np.mean(labels.astype(object) == predictions.astype(object)))

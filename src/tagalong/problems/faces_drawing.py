@@ -93,7 +93,6 @@ def draw_faces(
 def _draw_batch(
     attributes: dict[str, Flags], is_man: Flags, skin: NDArray[np.float64], canvas: Canvas
 ) -> NDArray[np.uint8]:
-    """Draws faces from back to front."""
     random, rows, ellipse, normal = canvas.random, canvas.rows, canvas.draw_ellipse, canvas.draw_normal
     tone = LIGHT_SKIN + skin[:, None] * (DARK_SKIN - LIGHT_SKIN)
     tone += 0.02 * random.standard_normal(tone.shape)

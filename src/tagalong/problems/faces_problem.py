@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tagalong.errors import InvalidInput, is_integer, raise_problems
+from tagalong.errors import InvalidInput, is_integer, is_number
 from tagalong.learn import Encoder, ModuleFactory, Problem, Recipe, Task, derive_seed
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
@@ -61,18 +61,13 @@ def faces(
         raise InvalidInput("size", "must be 'small', 'full' or None", repr(size))
     given = {"rows": rows, "pixels": pixels, "channels": channels, "dtype": dtype}
     settings = SIZES[size or "quick"] | {name: value for name, value in given.items() if value is not None}
-    problems = [
-        InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
-        for name, minimum in MIN_VALUES.items()
-        if not is_integer(settings[name], minimum)
-    ]
-    if not isinstance(noise, (int, float)) or not 0 <= noise <= 0.25:
-        problems.append(InvalidInput("noise", "must be between 0 and 0.25", repr(noise)))
+    for name, minimum in MIN_VALUES.items():
+        if not is_integer(settings[name], minimum):
+            raise InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
+    if not (is_number(noise) and 0 <= noise <= 0.25):
+        raise InvalidInput("noise", "must be between 0 and 0.25", repr(noise))
     if settings["dtype"] not in ("float32", "uint8"):
-        problems.append(InvalidInput("dtype", "must be 'float32' or 'uint8'", repr(settings["dtype"])))
-    if not is_integer(seed):
-        problems.append(InvalidInput("seed", "must be an integer", repr(seed)))
-    raise_problems(problems)
+        raise InvalidInput("dtype", "must be 'float32' or 'uint8'", repr(settings["dtype"]))
 
     random = np.random.default_rng(derive_seed(seed, "faces"))
     attributes, man, skin = draw_attributes(settings["rows"], random)

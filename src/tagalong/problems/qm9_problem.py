@@ -6,12 +6,12 @@ import ast
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, as_names, did_you_mean, is_integer, raise_problems, require_package
+from tagalong.errors import InvalidInput, as_names, did_you_mean, is_integer, require_package
 from tagalong.learn import MLP, Problem, Recipe, Task, derive_seed
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def qm9(
         recipe: the training recipe. If None, `QM9_RECIPE` is used.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
-    expected = "must contain only QM9 properties"
-    unknown = [task for task in chosen if task not in TARGETS]
-    raise_problems([InvalidInput("tasks", expected, repr(task), did_you_mean(task, TARGETS)) for task in unknown])
+    if unknown := [task for task in chosen if task not in TARGETS]:
+        hint = did_you_mean(unknown[0], TARGETS)
+        raise InvalidInput("tasks", "must contain only QM9 properties", repr(unknown[0]), hint)
     if rows is not None and not is_integer(rows, 100):
         raise InvalidInput("rows", "must be an integer ≥ 100, or None for all molecules", repr(rows))
     properties, molecules = _read_molecules(_package_folder() if data is None else Path(data), rows, seed)
@@ -83,14 +83,11 @@ def qm9(
 
 def _package_folder() -> Path:
     require_package("the problem 'qm9'", "qm9pack", "tagalong[molecules]")
-    package = importlib.util.find_spec("qm9pack")  # importing it would require setuptools
-    assert package is not None
-    assert package.submodule_search_locations is not None
+    package: Any = importlib.util.find_spec("qm9pack")  # importing it would require setuptools
     return Path(package.submodule_search_locations[0]) / "data"
 
 
 def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[pd.DataFrame, Molecules]:
-    """Reads the properties and geometries of the selected molecules."""
     import pandas as pd
 
     is_packed = (folder / TABLE).is_file() and (folder / GEOMETRY).is_file()
@@ -99,8 +96,8 @@ def _read_molecules(folder: Path, rows: int | None, seed: int) -> tuple[pd.DataF
         expected = f"must be a folder that contains either qm9_part1.csv, … or {TABLE} and {GEOMETRY}"
         raise InvalidInput("data", expected, f"neither in {folder}")
     table = pd.concat([pd.read_csv(file, dtype=str) for file in files], ignore_index=True, join="inner")
-    absent = [name for name in TARGETS.values() if name not in table]
-    raise_problems([InvalidInput("data", "must contain the QM9 tables", f"no column {name!r}") for name in absent])
+    if absent := [name for name in TARGETS.values() if name not in table]:
+        raise InvalidInput("data", "must contain the QM9 tables", f"no column {absent[0]!r}")
     if rows is not None and rows < len(table):
         random = np.random.default_rng(derive_seed(seed, "molecules"))
         table = table.iloc[np.sort(random.permutation(len(table))[:rows])]
