@@ -50,7 +50,7 @@ def test_the_cheapest_way_within_the_tolerance_is_recommended() -> None:
     near = way("near", 0.489, 0.5, 2, number=2)
     assert judge(good, near).recommended == ("good", None), "the tolerance is at most a point"
     alike = judge(good, way("other", 0.499, 0.6, 2, APART, number=2))
-    assert alike.recommended == ("good", None), "with as many models, the best is chosen"
+    assert (alike.recommended, alike.by_budget[2].label) == (("other", None), ("other", None)), "of as many models, too"
 
 
 def test_the_gain_is_that_of_paired_rows_and_the_seeds_of_the_reference() -> None:

@@ -64,6 +64,12 @@ def gather_evidence(
             constants[part][task] = np.mean([rows[task] for rows in compared], axis=0, dtype=np.float64)
             units[task] = abs(task_means(constants[part])[task]) or 1.0
     skills = {part: [row_skills(rows, constants[part], units) for rows in some] for part, some in known.items()}
+    if runner is not None:
+        flattery = _stopping_flattery(runner, usable)
+        for record, rows in zip(usable, skills["val"], strict=True):
+            for task in rows:
+                added = [flattery.get((group.network, task), 0.0) for group in record.groups if task in group.serves]
+                rows[task] -= mean(added) / units[task]
 
     weights = {task: 1.0 for task in units if task not in relative} or dict.fromkeys(units, 1.0)
     scale = SkillScale({part: task_means(constants[part]) for part in PARTS}, units, weights, relative)
@@ -252,6 +258,19 @@ def _luck_of_picking(label: Label, skills: Sequence[Mapping[str, NDArray[np.floa
         return dict.fromkeys(skills[0], 0.0)
     by_seed = [task_means(rows) for rows in skills]
     return {task: seed_stderr([means[task] for means in by_seed]) for task in skills[0]}
+
+
+def _stopping_flattery(runner: Runner, records: Sequence[Record]) -> dict[tuple[str | None, str], float]:
+    """Returns how much too low validation losses are since these rows chose the epoch, by kind of network and task.
+
+    The estimates of single networks are noisy, so those of all networks of a kind are averaged. This changes nothing
+    between networks of one kind, but without it, they would be preferred to those that choose no epoch, such as ridge.
+    """
+    estimates: dict[tuple[str | None, str], list[float]] = {}
+    for result in runner.store.results({key for record in records for key in record.networks}).values():
+        for task, flattery in result.flattery.items():
+            estimates.setdefault((result.job.network, task), []).append(flattery)
+    return {kind: mean(known) for kind, known in estimates.items()}
 
 
 def _late_networks(runner: Runner, records: Sequence[Record]) -> tuple[int, int]:

@@ -199,9 +199,10 @@ def _choose(
     for size in sorted({size for one in competing for size in one.sizes}):
         best_by_size[size] = max((one for one in competing if size in one.sizes), key=_Validated.rank)
     best = max(best_by_size.values(), key=_Validated.rank)
-    tolerable = [one for one in best_by_size.values() if best.skill - one.skill <= one.tolerance(best, clusters)]
+    # The cheapest way that is hardly worse is recommended, and stands for its number of models.
+    tolerable = [one for one in competing if best.skill - one.skill <= one.tolerance(best, clusters)]
     recommended = min(tolerable, key=lambda one: (one.way.cost.order, one.way.models, -one.skill))
-    return competing, best_by_size, recommended
+    return competing, best_by_size | dict.fromkeys(sorted(recommended.sizes), recommended), recommended
 
 
 class _Report:

@@ -110,7 +110,7 @@ class Verdict:
         reference: the method and budget that everything is compared with, fixed before training.
         chosen: the recommended way.
         reference_skill: the mean skill of the reference on test rows, over its seeds.
-        by_budget: the best way of using each number of models, on validation rows.
+        by_budget: the best way of using each number of models, on validation rows, or the recommended one.
         ways: all ways of using models.
         per_task: skill and error of each task, before and after.
         worse: the tasks that get worse beyond noise, corrected for their number.
