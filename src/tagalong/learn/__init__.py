@@ -14,7 +14,6 @@ from .averaging import (
 from .balance import check_rule as check_rule, describe_rule as describe_rule, register_rule as register_rule
 from .base_rate import (
     constant_output as constant_output,
-    floor_probabilities as floor_probabilities,
     has_constant as has_constant,
 )
 from .capacity import (

@@ -61,25 +61,13 @@ def constant_output(task: Task, labels: Tensor, weights: Tensor | None = None) -
     return logs if task.kind == "multiclass" else logs.diff()
 
 
-def floor_probabilities(kind: Kind, outputs: Tensor, labels: int) -> Tensor:
-    """Returns logits or log-probabilities whose probabilities are at least 1 / (2 · training labels).
-
-    Args:
-        kind: the kind of a task with classes.
-        outputs: logits [rows, outputs], as heads return them.
-        labels: the number of training labels of the task.
+def output_range(kind: Kind, labels: int) -> tuple[float, float]:
+    """Returns the lowest and highest logit or log-probability of a class: no probability is below 1 / (2 · labels).
 
     Example:
-        >>> floor_probabilities("binary", torch.tensor([[-9.0], [1.0]]), labels=5).sigmoid()
-        tensor([[0.1000],
-                [0.7311]])
+        >>> [round(logit, 3) for logit in output_range("binary", labels=5)]  # probabilities from 0.1 to 0.9
+        [-2.197, 2.197]
     """
-    logits = outputs if kind == "binary" else outputs.log_softmax(1)
-    return logits.clamp(*output_range(kind, labels))
-
-
-def output_range(kind: Kind, labels: int) -> tuple[float, float]:
-    """Returns the lowest and highest logit or log-probability that `floor_probabilities` returns."""
     if kind == "binary":
         return -math.log(2 * labels - 1), math.log(2 * labels - 1)
     return -math.log(2 * labels), 0.0

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tagalong.errors import require_package
 
-from .base_rate import floor_probabilities
+from .base_rate import output_range
 from .boosting import BoostedHeads, RawColumns, VectorBoostedHeads
 from .fitted_heads import Array, FittedHead, FittedHeads, Inputs, Labelled, SeparateHeads, outputs_of_classes
 from .network import ModuleFactory
@@ -98,7 +98,8 @@ def _fit_logistic(task: Task, train: Labelled) -> tuple[Array, Array]:
                 continue
             for number, (weight, bias) in enumerate(path(rows)):
                 outputs = torch.from_numpy(inputs[left_out] @ weight.T + bias)
-                outputs = floor_probabilities(task.kind, outputs, len(rows))
+                logits = outputs if task.kind == "binary" else outputs.log_softmax(1)
+                outputs = logits.clamp(*output_range(task.kind, len(rows)))
                 row_losses, _ = unweighted.row_losses(outputs, torch.from_numpy(labels[left_out]))
                 losses[number] += weights[left_out] @ row_losses.numpy()
         return path(np.arange(len(labels)))[int(losses.argmin())]

@@ -2,7 +2,7 @@
 
 Tasks that differ only in their targets form a family, whose losses are computed in one operation. A task with a loss of
 its own, with several labels per row or with outputs of another shape is computed separately. In the shapes below,
-`networks` is missing if there is only one network.
+`networks` may be 1 for what all networks share.
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ class Labels(NamedTuple):
     """The labels of a family of tasks, or of a separate task, on some rows.
 
     Attributes:
-        values: the targets [rows, tasks, …], or [networks, rows, tasks, …] if they depend on the network. In a family,
-            missing labels are 0.
+        values: the targets [networks, rows, tasks, …]. In a family, missing labels are 0.
         present: 1 for each label that is present and 0 for the others, or None if none is missing or the task is
             separate.
-        rows_dim: the dimension of the rows: 1 if the targets depend on the network, otherwise 0.
     """
 
     values: Tensor
     present: Tensor | None
-    rows_dim: int
 
 
 class LabeledBatch(NamedTuple):
@@ -54,7 +51,7 @@ class LabeledBatch(NamedTuple):
     Attributes:
         inputs: [rows, …], or [seeds, rows, …] if networks have different seeds.
         labels: the labels of each family, then of each separate task.
-        weights: the weight of each row [rows, 1] or [networks, rows, 1], or None if all rows count the same.
+        weights: the weight of each row [networks, rows, 1], or None if all rows count the same.
     """
 
     inputs: Tensor
@@ -74,19 +71,17 @@ class LabelTable:
 
     values: Tensor
     present: Tensor | None
-    columns: Tensor | None
+    columns: Tensor | None = None
 
-    def on(self, rows: Tensor | slice) -> Labels:
-        """Returns the labels on these rows: a slice, or the indices [rows] or [networks, rows]."""
-        by_network = self.columns is not None or (isinstance(rows, Tensor) and rows.dim() == 2)
-        present = None if self.present is None else self._select(self.present, rows)
-        return Labels(self._select(self.values, rows), present, int(by_network))
+    def on(self, rows: Tensor) -> Labels:
+        """Returns the labels on the rows with these indices [networks, rows]."""
+        return Labels(
+            self._select(self.values, rows), None if self.present is None else self._select(self.present, rows)
+        )
 
-    def _select(self, table: Tensor, rows: Tensor | slice) -> Tensor:
+    def _select(self, table: Tensor, rows: Tensor) -> Tensor:
         if self.columns is None:
-            return table[rows] if isinstance(rows, slice) else select_rows(table, rows)
-        if isinstance(rows, slice):
-            rows = torch.arange(len(table), device=table.device)[rows]
+            return select_rows(table, rows)
         return table[rows.unsqueeze(-1), self.columns.unsqueeze(1)]
 
 
@@ -129,13 +124,11 @@ class Losses:
         like = next(iter(outputs.values()))
         places = [self.tasks.index(task) for task in tasks]
         self._places = None if places == sorted(places) else torch.tensor(places, device=like.device)
-        trained = np.ones(len(tasks), dtype=bool) if trains is None else trains
+        trained = np.ones((1, len(tasks)), dtype=bool) if trains is None else trains
         self.weights = torch.from_numpy(trained * [task.weight for task in tasks]).to(like)
-        # The networks that train each separate task, or None for one network
-        self._trained_by: list[Tensor | None] = [None] * len(self.separate)
-        if trains is not None:
-            networks = [np.flatnonzero(trains[:, tasks.index(task)]) for task in self.separate]
-            self._trained_by = [torch.from_numpy(numbers).to(like.device) for numbers in networks]
+        self._is_single = trains is None
+        networks = [np.flatnonzero(trained[:, tasks.index(task)]) for task in self.separate]
+        self._trained_by = [torch.from_numpy(numbers).to(like.device) for numbers in networks]
 
     @property
     def sizes(self) -> list[int]:
@@ -143,9 +136,14 @@ class Losses:
         return [sum(task.head_size for task in family) for family in self.families]
 
     def join(self, outputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """Joins the outputs of each family [networks, rows, outputs], and appends those of the separate tasks."""
+        """Joins the outputs of each family, and appends those of the separate tasks [networks, rows, outputs].
+
+        Args:
+            outputs: the outputs of each task [networks, rows, outputs], or [rows, outputs] of one network.
+        """
         joined = [torch.cat([outputs[task.name] for task in family], -1) for family in self.families]
-        return joined + [outputs[task.name] for task in self.separate]
+        joined += [outputs[task.name] for task in self.separate]
+        return [values.unsqueeze(0) for values in joined] if self._is_single else joined
 
     def tables(self, targets: Targets, own: Sequence[Targets] = ()) -> list[LabelTable]:
         """Prepares the targets of all rows, for each family and each separate task.
@@ -160,9 +158,10 @@ class Losses:
     def _make_table(self, tasks: Sequence[Task], targets: Targets, own: Sequence[Targets]) -> LabelTable:
         distinct, columns, like = [targets[task.name] for task in tasks], None, targets[tasks[0].name]
         if any(task.name in replaced for replaced in own for task in tasks):
-            used = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
-            distinct, numbers = _distinct(used)
-            columns = torch.tensor(numbers, device=like.device).view(-1, len(tasks))
+            distinct = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
+            if len(own) > 1:
+                distinct, numbers = _distinct(distinct)
+                columns = torch.tensor(numbers, device=like.device).view(-1, len(tasks))
         if len({target.dim() for target in distinct}) > 1:  # classes, and probabilities of classes
             size = tasks[0].head_size
             distinct = [to_probabilities(target, size) if target.dim() == 1 else target for target in distinct]
@@ -176,8 +175,8 @@ class Losses:
     def row_losses(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns the loss of each row for each task [networks, rows, tasks], times the weight of the row.
 
-        Also returns how much each label counts: the weight of its row, or 0 if the label is missing. This has no
-        dimension for the networks if they share it, and is None if all labels count the same.
+        Also returns how much each label counts: the weight of its row, or 0 if the label is missing. This is None if
+        all labels count the same.
 
         Args:
             outputs: the outputs of each family and of each separate task, see `join`.
@@ -189,7 +188,7 @@ class Losses:
             for family, values, labels in zip(self.families, outputs[:first], batch.labels[:first], strict=True)
         ]
         separate = zip(self.separate, outputs[first:], batch.labels[first:], self._trained_by, strict=True)
-        parts += [_separate_losses(*part) for part in separate]
+        parts += [self._separate_losses(*part) for part in separate]
 
         losses, counted = parts[0]
         if len(parts) > 1:
@@ -201,11 +200,29 @@ class Losses:
             counted = torch.ones_like(losses)
         return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
 
+    def _separate_losses(self, task: Task, outputs: Tensor, labels: Labels, networks: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the losses [networks, rows, 1] of a separate task, and 1 for each label that is present, otherwise 0.
+
+        Networks that do not train the task are left out, since a loss of any kind may be infinite, and 0 times infinity
+        is not 0.
+        """
+        targets = labels.values[:, :, 0]
+        if self._is_single:
+            losses, present = task.row_losses(outputs[0], targets[0])
+            return losses[None, :, None], present[None, :, None]
+        is_shared = len(targets) < len(outputs)
+        targets = targets[0] if is_shared else targets.index_select(0, networks)
+        row_losses = torch.vmap(task.row_losses, in_dims=(0, None if is_shared else 0))
+        trained = row_losses(outputs.index_select(0, networks), targets)
+        absent = trained[0].new_zeros(len(outputs), trained[0].shape[1])
+        losses, present = (absent.index_copy(0, networks, values).unsqueeze(2) for values in trained)
+        return losses, present
+
     def means(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns the mean loss of each task over the labeled rows, 0 if there are none, and how much these rows count.
 
-        The tasks are in the order in which they were given. Means are [networks, tasks], and counts too, unless all
-        networks have the same. Counts are None if all rows count the same.
+        The tasks are in the order in which they were given. Both are [networks, tasks]; counts are None if all rows
+        count the same.
         """
         losses, counted = self.row_losses(outputs, batch)
         if counted is None:
@@ -233,39 +250,20 @@ def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> T
     If the network has several members, the outputs are [networks, rows · members, outputs], and the loss of a row is
     the mean over the members.
     """
-    task, targets, rows_dim = family[0], labels.values, labels.rows_dim
-    members = outputs.shape[-2] // targets.shape[rows_dim]
+    task, targets = family[0], labels.values
+    members = outputs.shape[1] // targets.shape[1]
     if members > 1:
-        targets = targets.repeat_interleave(members, rows_dim)
+        targets = targets.repeat_interleave(members, 1)
     if task.kind == "multiclass":
-        outputs = outputs.unflatten(-1, (len(family), -1))
-        shape = outputs.shape[:-1]
-        targets = targets.expand(*shape, *targets.shape[rows_dim + 2 :])  # classes, or their probabilities
-        losses = task.element_losses(outputs.flatten(0, -2), targets.flatten(0, len(shape) - 1)).view(shape)
+        outputs = outputs.unflatten(2, (len(family), -1))
+        shape = outputs.shape[:3]
+        targets = targets.expand(*shape, *targets.shape[3:])  # classes, or their probabilities
+        losses = task.element_losses(outputs.flatten(0, 2), targets.flatten(0, 2)).view(shape)
     else:
         losses = task.element_losses(outputs, targets.expand_as(outputs))
     if members > 1:
-        losses = losses.unflatten(-2, (-1, members)).mean(-2)
+        losses = losses.unflatten(1, (-1, members)).mean(2)
     return losses if labels.present is None else losses * labels.present
-
-
-def _separate_losses(task: Task, outputs: Tensor, labels: Labels, networks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the losses [networks, rows, 1] of a separate task, and 1 for each label that is present, otherwise 0.
-
-    Networks that do not train the task are left out, since a loss of any kind may be infinite, and 0 times infinity is
-    not 0.
-    """
-    targets = labels.values.select(labels.rows_dim + 1, 0)
-    if networks is None:
-        losses, present = task.row_losses(outputs, targets)
-        return losses.unsqueeze(-1), present.unsqueeze(-1)
-    if labels.rows_dim:
-        targets = targets.index_select(0, networks)
-    row_losses = torch.vmap(task.row_losses, in_dims=(0, 0 if labels.rows_dim else None))
-    trained = row_losses(outputs.index_select(0, networks), targets)
-    absent = trained[0].new_zeros(len(outputs), trained[0].shape[1])
-    losses, present = (absent.index_copy(0, networks, values).unsqueeze(-1) for values in trained)
-    return losses, present
 
 
 class LabeledRows:
@@ -291,21 +289,21 @@ class LabeledRows:
             columns = torch.tensor(numbers, device=ones.device).unsqueeze(1) if len(distinct) > 1 else None
             self._weights = LabelTable(values, None, columns)
 
-    def batch(self, rows: Tensor, networks_per_seed: int = 1) -> LabeledBatch:
+    def batch(self, rows: Tensor) -> LabeledBatch:
         """Returns these rows, [rows] or [seeds, rows]."""
         if not isinstance(self._rows, Split):
             return self._label_streamed(self._rows.batch(rows))
         rows = rows.to(self._rows.inputs.device)
-        rows_of_networks = rows.repeat_interleave(networks_per_seed, 0) if rows.dim() > 1 else rows
-        return self._label(select_rows(self._rows.inputs, rows), rows_of_networks)
-
-    def _label(self, inputs: Tensor, rows: Tensor | slice) -> LabeledBatch:
-        weights = None if self._weights is None else self._weights.on(rows).values
-        return LabeledBatch(inputs, [table.on(rows) for table in self._tables], weights)
+        inputs, of_networks = select_rows(self._rows.inputs, rows), rows.unsqueeze(0)
+        if rows.dim() > 1:
+            of_networks = rows.repeat_interleave(len(self._losses.weights) // len(rows), 0)
+        weights = None if self._weights is None else self._weights.on(of_networks).values
+        return LabeledBatch(inputs, [table.on(of_networks) for table in self._tables], weights)
 
     def _label_streamed(self, batch: Batch) -> LabeledBatch:
         inputs, targets = batch
-        return LabeledBatch(inputs, [table.on(slice(None)) for table in self._losses.tables(targets)])
+        rows = torch.arange(len(inputs), device=inputs.device).unsqueeze(0)
+        return LabeledBatch(inputs, [table.on(rows) for table in self._losses.tables(targets)])
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[LabeledBatch]:
         """Yields the batches of an epoch; see `StreamedRows.batches`."""
@@ -318,9 +316,8 @@ class LabeledRows:
         """Yields all rows in order, in chunks."""
         if not isinstance(self._rows, Split):
             return map(self._label_streamed, self._rows.chunks())
-        inputs, at_once = self._rows.inputs, rows_at_once(self._rows.inputs)
-        parts = [slice(start, start + at_once) for start in range(0, len(inputs), at_once)]
-        return (self._label(inputs[part], part) for part in parts)
+        rows = torch.arange(len(self._rows), device=self._rows.inputs.device)
+        return map(self.batch, rows.split(rows_at_once(self._rows.inputs)))
 
     @cached_property
     def _in_first_half(self) -> Tensor:

@@ -21,7 +21,7 @@ from .captured_step import CapturedStep, can_be_captured
 from .job import Job
 from .losses import LabeledBatch, LabeledRows, Losses
 from .network import build_network, evaluation_mode, join_layers
-from .own_targets import Targets, replace_targets
+from .own_targets import Targets
 from .problem import Problem
 from .randomness import batches, derive_seed
 from .recipe import LossWindows, adapt_optimizer_state, set_rate
@@ -63,10 +63,10 @@ class ModuleStep:
         self.recipe, self.steps = job.adapt(problem.recipe), 0
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(device)
-        train = replace_targets(problem.train.only(job.tasks).to(device), targets)
+        train = problem.train.only(job.tasks).to(device)
         val = problem.val.only(job.tasks).to(device)
         self.losses = Losses(self.tasks, self.network, val)
-        self.rows, self.val = LabeledRows(train, self.losses), LabeledRows(val, self.losses)
+        self.rows, self.val = LabeledRows(train, self.losses, [targets or {}]), LabeledRows(val, self.losses)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.is_resumable = self.balancer.resumable
         self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
@@ -139,13 +139,15 @@ class ModuleStep:
         """Returns each task's mean loss, with the dropout masks of this step, and how much its labels count [tasks]."""
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
-            return self.losses.means(self._outputs(batch.inputs), batch)
+            losses, counts = self.losses.means(self._outputs(batch.inputs), batch)
+        return losses[0], None if counts is None else counts[0]
 
     def _outputs(self, inputs: Tensor) -> Sequence[Tensor]:
         # In evaluation mode, members of one head are averaged, depending on the kind of the task.
         if self._joined_heads is None or not (self.network.training or isinstance(self._joined_heads, nn.Linear)):
             return self.losses.join(self.network(inputs))
-        return torch.split(self._joined_heads(self.network.encode(inputs)), self.losses.sizes, 1)
+        outputs = self._joined_heads(self.network.encode(inputs)).unsqueeze(0)
+        return torch.split(outputs, self.losses.sizes, 2)
 
     def _measured_losses(self, batch: LabeledBatch, meter: AffinityMeter) -> Tensor:
         """Returns the loss of each task [tasks], after a measurement if one is due.
@@ -183,7 +185,7 @@ class ModuleStep:
 
     def validate(self) -> NDArray[np.float64]:
         with evaluation_mode(self.network):
-            return self.val.mean_losses(self._outputs)[None]
+            return self.val.mean_losses(self._outputs)
 
     def keep(self, networks: NDArray[np.intp]) -> None:
         self._best = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn import functional
 from tagalong.errors import InvalidInput
 
 from .problem import Problem
-from .rows import Rows, require_in_memory
+from .rows import require_in_memory
 
 Targets = Mapping[str, Tensor]
 OPERATION = "training with other targets"  # what needs rows in memory, for messages
@@ -37,15 +36,6 @@ def check_targets(problem: Problem, tasks: Sequence[str], targets: Targets) -> N
             probabilities = target[target.isfinite()]
             if ((probabilities < 0) | (probabilities > 1)).any():
                 raise InvalidInput(argument, "must be probabilities between 0 and 1, or NaN", "others")
-
-
-def replace_targets(rows: Rows, targets: Targets | None) -> Rows:
-    """Returns the same rows with some targets replaced, which take the device and dtype of the replaced ones."""
-    if not targets:
-        return rows
-    split = require_in_memory(rows, OPERATION)
-    own = {name: target.to(split.targets[name]) for name, target in targets.items()}
-    return replace(split, targets={**split.targets, **own})
 
 
 def to_probabilities(labels: Tensor, classes: int) -> Tensor:

@@ -130,7 +130,7 @@ class StackStep:
 
     def _minimize(self, rows: Tensor) -> None:
         """Takes a step on the rows [seeds, batch size] of each seed."""
-        batch = self.rows.batch(rows[0] if len(rows) == 1 else rows, len(self.job_of_row) // len(rows))
+        batch = self.rows.batch(rows[0] if len(rows) == 1 else rows)
         self.optimizer.zero_grad()
         with self._fastest.precision(self.device):
             losses, _ = self.losses.means(self.losses.join(self.stack(batch.inputs)), batch)
