@@ -117,7 +117,7 @@ def test_groups_of_networks_that_a_problem_does_not_have_are_refused(problem: Pr
         pytest.raises(InvalidInput, match="`network`"),
     ):
         runner.networks([runner.group_job(TABM, 0)])
-    with pytest.raises(InvalidInput, match="other networks than plain ones"):
+    with pytest.raises(InvalidInput, match="`methods`"):
         Runner(problem, executor=Elsewhere()).group_job(TABM, 0)
 
 

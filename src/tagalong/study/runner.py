@@ -232,11 +232,8 @@ class Runner:
         Raises:
             InvalidInput: If the network is not plain, but networks are trained elsewhere.
         """
-        if not self.trains and (rule != "plain" or width != 1):
-            expected = "must not require balancing rules or wider networks if networks are trained elsewhere"
-            raise InvalidInput("methods", expected, f"a network with rule {rule!r} and width {width:g}")
         wanted = set(tasks)
-        return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
+        return self._allowed(Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width)))
 
     def group_job(self, group: Group, seed: int, rule: str = "plain", width: float = 1.0) -> Job:
         """Returns the job for the network of a group in the record of a seed; copies have seeds of their own.
@@ -251,14 +248,19 @@ class Runner:
             InvalidInput: If the network must be wider than others and cannot be, or the problem has no such network.
         """
         rule = rule if group.rule == "plain" else group.rule
-        if not self.trains and (group.size > 1 or group.network):
-            expected = "must not require other networks than plain ones if networks are trained elsewhere"
-            raise InvalidInput("methods", expected, str(group))
-        if group.size > 1:
+        if group.size > 1 and not self.trains:
+            width = group.size  # which is not allowed
+        elif group.size > 1:
             tasks = tuple(name for name in self.tasks if name in group.trains)
             width = width_of_size(self.problem.with_network(group.network), tasks, group.size, width)
         job = self.job(group.trains, member_seed(seed, group.copy), rule, width)
-        return replace(job, taught=group.taught, network=group.network)
+        return self._allowed(replace(job, taught=group.taught, network=group.network))
+
+    def _allowed(self, job: Job) -> Job:
+        if not self.trains and job != Job(job.tasks, job.seed):
+            expected = "must need plain networks only if networks are trained elsewhere"
+            raise InvalidInput("methods", expected, f"a network with other settings for {', '.join(job.tasks)}")
+        return job
 
     def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
         """Returns all sets of tasks of these sizes, smallest first."""
@@ -287,9 +289,7 @@ class Runner:
             Diverged: If a network diverges and `diverged` is False.
             Pending: If a network that is trained elsewhere has no result yet.
         """
-        wanted = list(dict.fromkeys(jobs))
-        if not self.trains and any(job.taught for job in wanted):
-            raise InvalidInput("methods", "must not teach networks that are trained elsewhere")
+        wanted = [self._allowed(job) for job in dict.fromkeys(jobs)]
         self._requested.update(wanted)
         results = self.find_results(wanted, what)
         lost = [job for job in wanted if results[job].diverged]
