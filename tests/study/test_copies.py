@@ -114,16 +114,6 @@ def test_records_share_no_network(results: Results) -> None:
     assert small.networks[0] == results.records_of(("mtl", None))[0].networks[0]
 
 
-def test_the_losses_of_a_record_are_those_of_its_networks_averaged(results: Results) -> None:
-    problem = make_problem()
-    record = results.records_of(("ensemble", 2))[1]
-    assert record.groups == tuple(Group(problem.names, problem.names, copy=copy) for copy in (0, 1))
-    states = [train(problem, Job(problem.names, member_seed(record.seed, copy))).state or {} for copy in (0, 1)]
-    retrained = Best.build(problem, record.groups, states, record.seed)
-    expected = losses_of(retrained.predict(problem.test.inputs), problem)
-    assert reported_losses(results, 2, record.seed) == pytest.approx(expected, rel=1e-4)
-
-
 def test_every_network_is_counted_once(results: Results) -> None:
     (together,) = results.records_of(("mtl", None))[:1]
     for budget in BUDGETS:

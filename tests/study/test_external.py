@@ -180,17 +180,6 @@ def test_a_result_that_is_told_again_is_replaced(tmp_path: Path) -> None:
     assert ours.gain.high == pytest.approx(theirs.gain.high)
 
 
-def test_two_studies_of_one_folder_keep_each_others_results(tmp_path: Path) -> None:
-    first, second = planned_study(tmp_path, ("stl",)), planned_study(tmp_path, ("stl",))
-    one, two, *_ = first.pending()
-    tell(first, one)
-    tell(second, two)
-    assert not {one, two} & set(first.pending())
-    assert first.pending() == second.pending() == ExternalStudy(TASKS, tmp_path).pending()
-    tell_all(second)
-    assert str(first.results()) == str(second.results())
-
-
 def tell_each(out: Path, networks: list[tuple[tuple[str, ...], int]]) -> None:
     for network in networks:
         tell(ExternalStudy(TASKS, out), network)

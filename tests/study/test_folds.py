@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from watched_executor import WatchedExecutor
 
 from tagalong.errors import InvalidInput
 from tagalong.learn import Problem, Recipe, Task, mean_skill
@@ -87,3 +88,12 @@ def test_small_tables_have_folds_unless_seeds_or_splits_are_given(tmp_path: Path
     for wrong in ({"repeats": 2}, {"repeats": 3, "seeds": 2}, {"repeats": "5"}):
         with pytest.raises(InvalidInput, match=r"repeats|folds"):
             repeats(small(), **wrong)
+
+
+def test_a_study_in_folds_that_is_continued_trains_only_what_is_new(tmp_path: Path) -> None:
+    trained = []
+    for methods in (["mtl"], ["mtl", "stl"], METHODS):
+        executor = WatchedExecutor()
+        Study(small(), tmp_path, device="cpu", executor=executor).run(methods, [2], repeats=3)
+        trained += executor.jobs
+    assert len(trained) == len(set(trained)) == 3 * (1 + 2 + 1)

@@ -17,7 +17,6 @@ from tagalong.study import (
     check_runner,
     open_runner,
 )
-from tagalong.study.relative_losses import relative_losses
 from tagalong.study.runner import split_into_chunks
 
 
@@ -76,18 +75,6 @@ def test_affinity_is_measured_once_and_also_yields_the_network_of_all_tasks(runn
     }
     assert runner.affinities([0], {"every": 1})[0][0].steps.tolist() != affinity.steps.tolist()
     assert len(executor.jobs) == 2
-
-
-@pytest.mark.parametrize("reference", ["alone", "together"])
-def test_relative_losses_are_ratios_per_seed_averaged(runner, reference):
-    table = relative_losses(runner, runner.subsets(), [0, 1], split="val", reference=reference)
-    assert table.keys() == set(runner.subsets())
-    base = "a" if reference == "alone" else "abc"
-    losses = {
-        tasks: [train(runner.problem, runner.job(tasks, s)).val["a"].loss for s in (0, 1)] for tasks in ("ab", base)
-    }
-    assert table[frozenset("ab")]["a"] == pytest.approx(np.mean(np.divide(losses["ab"], losses[base])), rel=1e-9)
-    assert table[frozenset(base)]["a"] == pytest.approx(1.0, rel=1e-12)
 
 
 def test_dropped_weights_are_trained_again_bit_for_bit_and_answers_stay(runner, executor):

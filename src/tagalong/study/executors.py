@@ -118,24 +118,6 @@ class Pending(Exception):
         self.jobs = tuple(jobs)
 
 
-class Elsewhere:
-    """Trains nothing: networks that are not in the store are pending.
-
-    Run the decisions of a study until `Pending` is raised, train its jobs, add them to the store, and run them again.
-    """
-
-    trains = False
-
-    def start(self, problem: Problem, device: str) -> int:
-        return 1
-
-    def map(self, chunks: Sequence[Chunk], report: ProgressReporter) -> Iterator[tuple[Chunk, list[Trained]]]:
-        raise Pending([job for chunk in chunks for job in chunk.jobs])
-
-    def stop(self) -> None:
-        pass
-
-
 class Serial:
     """Trains chunks sequentially in this process."""
 
@@ -151,6 +133,18 @@ class Serial:
         pass
 
 
+class Elsewhere(Serial):
+    """Trains nothing: networks that are not in the store are pending.
+
+    Run the decisions of a study until `Pending` is raised, train its jobs, add them to the store, and run them again.
+    """
+
+    trains = False
+
+    def map(self, chunks: Sequence[Chunk], report: ProgressReporter) -> Iterator[tuple[Chunk, list[Trained]]]:
+        raise Pending([job for chunk in chunks for job in chunk.jobs])
+
+
 _worker: dict[str, Any] = {}  # the problem and the device of a worker process
 
 
@@ -164,10 +158,8 @@ class Processes:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and not is_positive_integer(workers):
-            raise InvalidInput("workers", "must be a positive integer", repr(workers))
-        if workers is not None and workers > MAX_WORKERS:
-            raise InvalidInput("workers", f"must be at most {MAX_WORKERS:,}", f"{workers:,}")
+        if workers is not None and not (is_positive_integer(workers) and workers <= MAX_WORKERS):
+            raise InvalidInput("workers", f"must be a positive integer up to {MAX_WORKERS:,}", repr(workers))
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: dict[Future[bytes], Chunk] = {}
