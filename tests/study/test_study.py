@@ -70,6 +70,15 @@ def test_affinities_are_measured_while_the_networks_for_all_tasks_are_trained(tm
         assert store.spent().networks == len(store) == len(trained)
 
 
+def test_a_network_is_not_trained_again_for_affinities_that_no_method_uses(tmp_path):
+    trained = []
+    for methods in (["tag"], ["stl"], ["mtl"]):
+        executor = WatchedExecutor()
+        Study(small_problem(), tmp_path, executor=executor).run(methods, [2], 2)
+        trained += executor.jobs
+    assert len(trained) == len(set(trained))
+
+
 def test_what_is_kept_is_checked(tmp_path):
     with pytest.raises(InvalidInput, match="`keep` must be one of 'all', 'recommended', found 'none'"):
         Study(small_problem(), tmp_path, keep="none")

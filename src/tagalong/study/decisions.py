@@ -80,18 +80,20 @@ def compare(
         Diverged: If the network for all tasks diverges for every seed.
         Pending: If networks that are trained elsewhere have no results yet.
     """
-    # Who helps whom is measured in every run of several tasks, with the first seed. That counts toward no effort.
-    meter = None
-    if len(runner.tasks) > 1 and not any(method.measures for method in request.methods):
-        meter = {"estimator": "cosine", "every": measuring_interval(len(runner.tasks))}
-        fold, seeds = next(iter(runner.folds(request.repeats))), request.in_fold(0).seeds
-        fold.prepare([fold.job(fold.tasks, seed) for seed in seeds[1:]], seeds[:1], meter)
+    # Who helps whom is measured while the first network for all tasks is trained, unless a method measures it or the
+    # network is there already. That counts toward no effort.
+    fold, seeds = runner.folds(request.repeats)[0], request.in_fold(0).seeds
+    together = [fold.job(fold.tasks, seed) for seed in seeds]
+    meter = {"estimator": "cosine", "every": measuring_interval(len(runner.tasks))}
+    measured_here = len(runner.tasks) > 1 and not any(method.measures for method in request.methods)
+    if measured_here and fold.missing(together[:1]):
+        fold.prepare(together[1:], seeds[:1], meter)
     if limit is not None:
         request = train_in_time(runner, request, limit)
     trials = try_methods(runner, request)
-    if out is not None and meter is not None:
-        affinity, _ = trials[0].runner.measure_affinity(trials[0].request.seeds[:1], meter)
-        affinity.save(out / "affinity.json")
+    stored = fold.store.affinity(fold.keys.of_affinity(together[0], meter)) if measured_here else None
+    if out is not None and stored is not None:
+        stored[0].save(out / "affinity.json")
     return conclude(runner.problem, trials, settings, out)
 
 
