@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.free_memory import free_memory
-
 from .fitted_heads import FittedHeads
 from .job import Job
 from .module_step import ModuleStep
@@ -31,7 +29,7 @@ OPTIMIZER_MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 CPU_BYTES_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
 CPU_BYTES_LIMIT_OF_SEEDS = 32 * 2**20  # bytes beyond which networks of several seeds are faster seed by seed
 MIN_FILLED = 0.5  # seeds are trained together if each has more than this fraction of the networks of the largest
-GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # fraction of the free memory
+GPU_FRACTION = 0.6  # of the free memory
 TRIAL_RECIPE = Recipe("sgd", lr=1.0, momentum=0.0, weight_decay=0.0, batch_size=8)  # changes weights by the gradient
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2}  # relative to the largest value; GPUs may use TF32
 LOW_PRECISION_TOLERANCE, ABSOLUTE_TOLERANCE = 0.1, 1e-12
@@ -186,7 +184,7 @@ def usable_bytes(device: torch.device, *, several_seeds: bool) -> int:
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
     # On a CPU, more memory does not speed up training.
-    return min(CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT, int(CPU_FRACTION * free_memory()))
+    return CPU_BYTES_LIMIT_OF_SEEDS if several_seeds else CPU_BYTES_LIMIT
 
 
 def bytes_per_network(problem: Problem, network: Network, device: torch.device, own_targets: int = 0) -> int:
