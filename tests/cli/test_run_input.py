@@ -70,12 +70,6 @@ def test_empty_arguments_are_rejected(tagalong: Terminal, words: str) -> None:
     assert "is empty" in tagalong.error_of(*shlex.split(words))
 
 
-def test_a_file_that_does_not_exist_is_named_with_or_without_a_suffix(tagalong: Terminal) -> None:
-    Path("folder").mkdir()
-    for name in ("nothing", "nothing.csv", "folder"):
-        assert tagalong.error_of("run", name, "--targets", "y").startswith(f"{name} cannot be read: ")
-
-
 def test_a_typing_error_is_shown_with_its_line(tagalong: Terminal) -> None:
     table = columns()
     table["x"] = ["oops" if row == 7 else x for row, x in enumerate(table["x"])]
@@ -95,30 +89,6 @@ def test_warnings_about_the_data_are_shown_once_before_training(tagalong: Termin
     assert err.count("'copy'") == 1
     assert "'copy'" not in out
     assert any("left out" in line and "id" in line for line in out.splitlines())
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--budgets", "0"], "--budgets"),
-        (["--recipe", "weight_decay=-1"], "weight_decay"),
-        (["--recipe", "epochs=0"], "epochs"),
-        (["--recipe", "batch_size=0"], "batch_size"),
-        (["--set", "hoa.size=1", "--methods", "hoa"], "--set"),
-        (["--set", "auto.passes=0"], "passes"),
-        (["--unlabelled", "narrow.csv"], "narrow.csv"),
-        (["--features-file", "nan.npy"], "--features-file"),
-        (["--features-file", "none.npy"], "--features-file"),
-    ],
-)
-def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], words: str) -> None:
-    write("table.csv", columns())
-    inputs = np.zeros((ROWS, 2))
-    inputs[0, 1] = np.nan
-    np.save("nan.npy", inputs)
-    write("narrow.csv", {"x": columns()["x"]})
-    assert words in tagalong.error_of("run", "table.csv", "--targets", "age,ill", *more)
-    assert not Path("runs").exists()
 
 
 def test_networks_learn_from_rows_without_labels(tagalong: Terminal) -> None:
@@ -144,21 +114,6 @@ def test_networks_learn_from_rows_without_labels(tagalong: Terminal) -> None:
     *_, student = settings["decisions"]["auto"]["trained"]
     assert student["kind"] == "student"
     assert student["effort"] > 1.5, "its epochs have more steps, since they include the rows without labels"
-
-
-@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\xd0\xcf\x11\xe0"])
-def test_the_error_names_a_workbook(tagalong: Terminal, start: bytes) -> None:
-    Path("table.xlsx").write_bytes(start + bytes(100))
-    assert "table.xlsx" in tagalong.error_of("run", "table.xlsx", "--targets", "age,ill")
-
-
-@pytest.mark.parametrize("content", [b"x,y\n1,2\n", b"", b"PK\x03\x04 cut short"])
-def test_inputs_that_are_not_an_array_are_rejected(tagalong: Terminal, content: bytes) -> None:
-    write("table.csv", columns())
-    Path("inputs.npz").write_bytes(content)
-    message = tagalong.error_of("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
-    assert "--features-file" in message
-    assert "inputs.npz" in message
 
 
 def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong: Terminal) -> None:

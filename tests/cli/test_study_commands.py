@@ -316,12 +316,6 @@ def test_a_plan_takes_an_affinity_for_each_method_in_any_direction(tagalong: Ter
     assert Path("one/plan.csv").read_text() == Path("two/plan.csv").read_text()
 
 
-def test_problems_and_the_leaderboard_are_listed(tagalong: Terminal) -> None:
-    out = tagalong("problems").out
-    assert all(name in out for name in ("nhanes", "faces", "qm9", "tagalong run TABLE.csv"))
-    assert "pairs (HOA)" in tagalong("leaderboard", "--tables", "nhanes", "--budgets", "2", "--seeds", "1").out
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_ctrl_c_while_networks_are_trained_says_what_is_kept(tagalong: Terminal, table: Path, executor: str) -> None:
