@@ -58,4 +58,4 @@ def test_a_file_gets_no_control_characters_and_no_bars(tagalong: Terminal, folde
     assert status == 0
     assert all(sign.isprintable() or sign == "\n" for sign in out + err)
     assert "━" not in out + err
-    assert "all tasks together: " in err
+    assert "stl: 2 of 2 networks" in err
