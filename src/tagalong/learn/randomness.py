@@ -100,12 +100,13 @@ class SharedMasks(TorchFunctionMode):
     ) -> Tensor:
         if not training or p == 0:
             return input
-        masks = [_draw_mask(input, p, generator) for generator in self._generators or [None]]
+        # A mask is 1 / (1 - p) where a value is kept, and 0 elsewhere.
+        masks = [
+            torch.empty(input.shape, dtype=input.dtype, device=input.device)
+            .bernoulli_(1 - p, generator=generator)
+            .div_(1 - p or 1)
+            for generator in self._generators or [None]
+        ]
         if self._seed_index is None or len(masks) == 1:
             return input * masks[0]
         return input * torch.stack(masks).index_select(0, self._seed_index.reshape(1)).squeeze(0)
-
-
-def _draw_mask(values: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
-    keep = torch.empty(values.shape, dtype=values.dtype, device=values.device).bernoulli_(1 - p, generator=generator)
-    return keep if p == 1 else keep.div_(1 - p)
