@@ -28,11 +28,11 @@ from tagalong.learn import (
     Recipe,
     Task,
     build_network,
-    bytes_per_network,
     train,
     train_many,
     why_not_batched,
 )
+from tagalong.learn.chunks import bytes_per_network
 from tagalong.learn.stack_step import StackStep
 
 SEEDS = (0, 3, 2**40)
