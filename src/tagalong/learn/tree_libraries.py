@@ -62,7 +62,7 @@ def join_trees(trees: Sequence[Tree], outputs: int) -> dict[str, Array]:
 
 
 def boost_scikit_learn(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
-    """Trains `HistGradientBoosting` and reads its trees, of which there is one for each output."""
+    """Trains `HistGradientBoosting` and reads its trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     estimator = HistGradientBoostingRegressor if kind == "regression" else HistGradientBoostingClassifier
@@ -77,9 +77,14 @@ def boost_scikit_learn(kind: Kind, outputs: int, levels: Levels, train: Labelled
         model = estimator(**settings, early_stopping=True, scoring="loss", n_iter_no_change=PATIENCE, tol=0)
         model.fit(*train, X_val=val[0], y_val=val[1], sample_weight_val=val[2])
         best = int(np.argmax(model.validation_score_))
+    return read_scikit_learn(model, best, is_category, train[0]), np.ravel(model._baseline_prediction)
+
+
+def read_scikit_learn(model: Any, best: int | None, is_category: Array, inputs: Array) -> list[Tree]:
+    """Reads the trees of the first iterations, of which there is one for each output."""
     # The trees see the categories before the numbers, and only those that occur, which are numbered anew.
     order = np.argsort(~is_category, kind="stable")
-    codes = [np.unique(column[~np.isnan(column)]).astype(int) for column in train[0][:, order[: is_category.sum()]].T]
+    codes = [np.unique(column[~np.isnan(column)]).astype(int) for column in inputs[:, is_category].T]
     trees = []
     for predictors in model._predictors[:best]:
         for output, predictor in enumerate(predictors):
@@ -92,12 +97,12 @@ def boost_scikit_learn(kind: Kind, outputs: int, levels: Levels, train: Labelled
                 categories[node] = _as_bits(own[goes_left])
                 if missing_left[node]:  # and so do categories that do not occur in training
                     categories[node] += ALL_CODES - _as_bits(own)
-            value = np.zeros((len(nodes), outputs))
+            value = np.zeros((len(nodes), len(predictors)))
             value[:, output] = nodes["value"]
             feature, threshold = order[nodes["feature_idx"]], _round_down(nodes["num_threshold"])
             left, right = np.where(nodes["is_leaf"], -1, nodes["left"].astype(int)), nodes["right"].astype(int)
             trees.append(Tree(feature, threshold, categories, missing_left, left, right, value))
-    return trees, np.ravel(model._baseline_prediction)
+    return trees
 
 
 def _as_bits(codes: Iterable[Any]) -> int:
@@ -112,7 +117,7 @@ def _round_down(thresholds: Array) -> Array:
 
 
 def boost_xgboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
-    """Trains XGBoost and reads its trees, of which there is one for each output."""
+    """Trains XGBoost and reads its trees."""
     import xgboost
 
     objective = {"regression": "reg:squarederror", "binary": "binary:logistic", "multiclass": "multi:softprob"}[kind]
@@ -154,9 +159,8 @@ def read_xgboost(booster: Any, outputs: int) -> list[Tree]:
         else:  # the condition of a leaf is its value
             value[:, output] = conditions
         threshold, categories = np.nextafter(conditions, np.float32(-np.inf)), np.zeros(len(left), dtype=int)
-        for node, first, size in zip(
-            *(tree[f"categories_{name}"] for name in ("nodes", "segments", "sizes")), strict=True
-        ):
+        nodes, firsts, sizes = (tree[f"categories_{part}"] for part in ("nodes", "segments", "sizes"))
+        for node, first, size in zip(nodes, firsts, sizes, strict=True):
             categories[node] = ALL_CODES - _as_bits(tree["categories"][first : first + size])  # which go right
         missing_left = np.array(tree["default_left"]) > 0
         trees.append(Tree(np.array(tree["split_indices"]), threshold, categories, missing_left, left, right, value))
@@ -185,7 +189,7 @@ def boost_xgboost_vectors(
 
 
 def boost_lightgbm(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
-    """Trains LightGBM and reads its trees, of which there is one for each output. They include the constant."""
+    """Trains LightGBM and reads its trees, which include the constant."""
     import lightgbm
 
     settings = {"objective": kind, "num_class": outputs, "learning_rate": LEARNING_RATE, "seed": 0, "verbosity": -1}
@@ -197,8 +201,13 @@ def boost_lightgbm(kind: Kind, outputs: int, levels: Levels, train: Labelled, va
         stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
         checks = lightgbm.Dataset(val[0], val[1], weight=val[2], reference=rows)
         booster = lightgbm.train(settings, rows, MOST_TREES, valid_sets=[checks], callbacks=[stopping])
+    return read_lightgbm(booster, outputs), np.zeros(outputs)
+
+
+def read_lightgbm(booster: Any, outputs: int) -> list[Tree]:
+    """Reads the trees up to the best iteration, of which there is one for each output."""
     trees = []
-    for tree in booster.dump_model()["tree_info"]:  # up to the best iteration
+    for tree in booster.dump_model()["tree_info"]:
         nodes, fields = [tree["tree_structure"]], []
         for node in nodes:  # to which children are added
             if "leaf_value" in node:
@@ -212,17 +221,16 @@ def boost_lightgbm(kind: Kind, outputs: int, levels: Levels, train: Labelled, va
                 missing_left = node["default_left"]
             fields.append((node["split_feature"], threshold, _as_bits(codes), missing_left, child, child + 1, 0.0))
             nodes += [node["left_child"], node["right_child"]]
-        feature, threshold, categories, missing_left, left, right, leaf_values = map(
-            np.array, zip(*fields, strict=True)
-        )
+        *arrays, leaf_values = map(np.array, zip(*fields, strict=True))
         value = np.zeros((len(nodes), outputs))
         value[:, tree["tree_index"] % outputs] = leaf_values
-        trees.append(Tree(feature, _round_down(threshold), categories, missing_left, left, right, value))
-    return trees, np.zeros(outputs)
+        joined = Tree._make([*arrays, value])
+        trees.append(joined._replace(threshold=_round_down(joined.threshold)))
+    return trees
 
 
 def boost_catboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, val: Labelled | None) -> Boosted:
-    """Trains CatBoost and reads its symmetric trees, in which all nodes of a level ask the same question."""
+    """Trains CatBoost and reads its trees. Each category becomes a column of 0 and 1."""
     import catboost
 
     loss = {"regression": "RMSE", "binary": "Logloss", "multiclass": "MultiClass"}[kind]
@@ -230,9 +238,6 @@ def boost_catboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, va
     stopping: dict[str, Any] = {"iterations": TREES_WITHOUT_VALIDATION}
     if val is not None:
         stopping = {"iterations": MOST_TREES, "od_type": "Iter", "od_wait": PATIENCE, "use_best_model": True}
-    # Each category becomes a column of 0 and 1, whose splits are splits of the codes.
-    source = np.repeat(np.arange(len(levels)), np.maximum(levels, 1))
-    bits = np.concatenate([ALL_CODES - (1 << np.arange(size)) if size else [0] for size in levels])
     parts = []
     for rows in (train, val):
         if rows is not None:
@@ -244,20 +249,27 @@ def boost_catboost(kind: Kind, outputs: int, levels: Levels, train: Labelled, va
         path = Path(folder) / "model.json"
         model.save_model(str(path), format="json")
         document = json.loads(path.read_text())
+    return read_catboost(document, outputs, levels), np.atleast_1d(document["scale_and_bias"][1])
+
+
+def read_catboost(document: Mapping[str, Any], outputs: int, levels: Levels) -> list[Tree]:
+    """Reads symmetric trees, in which all nodes of a level ask the same question."""
+    source = np.repeat(np.arange(len(levels)), np.maximum(levels, 1))  # the input of each column
+    bits = np.concatenate([ALL_CODES - (1 << np.arange(size)) if size else [0] for size in levels])
     missing_left = [own["nan_value_treatment"] != "AsTrue" for own in document["features_info"]["float_features"]]
-    scale, constant = document["scale_and_bias"]
+    scale, _ = document["scale_and_bias"]
     trees = []
     for tree in document["oblivious_trees"]:
         splits = tree["splits"][::-1]  # the last one is the highest bit of a leaf's number
         depth, inner = len(splits), 2 ** len(splits) - 1
-        level = np.append(np.repeat(np.arange(depth), 2 ** np.arange(depth)), np.zeros(inner + 1, int))
-        column = np.array([split["float_feature_index"] for split in splits])[level]
-        threshold = np.array([split["border"] for split in splits])[level]
+        level = np.repeat(np.arange(depth + 1), 2 ** np.arange(depth + 1))  # of each node; the leaves are the last one
+        column = np.array([*(split["float_feature_index"] for split in splits), 0])[level]
+        threshold = np.array([*(split["border"] for split in splits), 0.0])[level]
         left = np.append(2 * np.arange(inner) + 1, np.full(inner + 1, -1))
         value = np.append(np.zeros((inner, outputs)), np.reshape(tree["leaf_values"], (-1, outputs)), 0)
         goes_left = np.array(missing_left)[column]
         trees.append(Tree(source[column], threshold, bits[column], goes_left, left, left + 1, scale * value))
-    return trees, np.atleast_1d(constant)
+    return trees
 
 
 # How to train a model for one task. "multiclass" stands for at least three classes, numbered from 0.
