@@ -108,11 +108,6 @@ def test_the_loss_of_dense_targets_is_the_mean_over_members() -> None:
     assert present.tolist() == [1, 0]
 
 
-def test_more_rows_than_targets_that_are_no_members_are_an_error() -> None:
-    with pytest.raises(InvalidInput, match="one value per row"):
-        Task("size", "regression").row_losses(torch.zeros(7, 1), torch.zeros(3))
-
-
 def table_arrays() -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(200, 5))
