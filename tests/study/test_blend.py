@@ -4,13 +4,13 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, average_outputs, build_network, train
 from tagalong.study import Study, make_method
 
 TASKS = (Task("a", "regression", weight=2.0), Task("b"))
-FAMILIES = (None, "boosting", "ridge")
 
 
 def make_problem(own_loss: bool = False) -> Problem:
@@ -50,12 +50,15 @@ def slow_skill(problem: Problem, part: str, outputs: list[dict[str, torch.Tensor
     return (2 * skills["a"] + skills["b"]) / 3
 
 
-def test_the_best_set_of_each_size_is_chosen_by_mean_skill(tmp_path: Path) -> None:
-    problem, seeds = make_problem(), (0, 1)
-    results = Study(problem, tmp_path, device="cpu").run(methods=["mtl", "blend"], budgets=[1, 2, 3], seeds=2)
+@pytest.mark.parametrize(("library", "boosting"), [("scikit-learn", "boosting"), ("xgboost", "xgboost")])
+def test_the_best_set_of_each_size_is_chosen_by_mean_skill(library: str, boosting: str, tmp_path: Path) -> None:
+    problem, seeds, families = make_problem(), (0, 1), (None, boosting, "ridge")
+    options = {"blend": {"boosting": library}}
+    study = Study(problem, tmp_path, device="cpu")
+    results = study.run(methods=["mtl", "blend"], budgets=[1, 2, 3], seeds=2, options=options)
     outputs = {}
     for seed in seeds:
-        for family in FAMILIES:
+        for family in families:
             trained = train(problem, Job(problem.names, seed, network=family))
             network = build_network(problem.with_network(family), problem.names, seed)
             network.load_state_dict(dict(trained.state))
@@ -65,7 +68,7 @@ def test_the_best_set_of_each_size_is_chosen_by_mean_skill(tmp_path: Path) -> No
     skills = {
         chosen: np.mean([slow_skill(problem, "val", [outputs[seed, name] for name in chosen]) for seed in seeds])
         for size in (1, 2, 3)
-        for chosen in combinations(FAMILIES, size)
+        for chosen in combinations(families, size)
     }
     for budget in (1, 2, 3):
         best = max((chosen for chosen in skills if len(chosen) <= budget), key=skills.get)

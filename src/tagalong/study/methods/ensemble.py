@@ -24,6 +24,7 @@ from ..search import (
     select_committee,
     set_yardstick,
 )
+from .boosting import Boosting
 from .effort import read_effort
 from .method import Budget, Choice, Decision, Method
 
@@ -123,20 +124,31 @@ class Blend(Ensemble):
     All tasks are answered by the same families, which count the same: weights of their own, and a choice for each
     task, fit the validation rows too well. For each number of models, all sets of at most as many families are
     compared by their mean skill, averaged over seeds, and cross-fitted like the copies of `best-of`.
+
+    Args:
+        boosting: the library of `boosting`.
     """
 
     name = "blend"
     order = 20
+
+    def __init__(self, boosting: str = "scikit-learn") -> None:
+        self.boosting = Boosting(boosting)
 
     def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         if problem is None:
             return [InvalidInput(f"`methods`: {self.name!r}", "requires the data")]
         if len(_families(problem)) < 2:
             return [InvalidInput(f"`methods`: {self.name!r}", "requires a table", "a problem with one kind of network")]
+        if "boosting" in problem.alternatives:
+            problem.with_network(self.boosting.network)  # which raises an error if its library is missing
         return super().problems(tasks, problem)
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        groups = [Group(runner.tasks, runner.tasks, network=family) for family in _families(runner.problem)]
+        groups = []
+        for family in _families(runner.problem):
+            network = self.boosting.network if family == "boosting" else family
+            groups.append(Group(runner.tasks, runner.tasks, network=network))
         jobs = {seed: [runner.group_job(group, seed) for group in groups] for seed in seeds}
         runner.networks(
             [job for own in jobs.values() for job in own], ", ".join(group.network or "network" for group in groups)
