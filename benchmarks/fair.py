@@ -29,9 +29,9 @@ from fair_problems import PROBLEMS, TABLE_NETWORKS
 from harness import Row, make_parser, mean_and_error, numbers, progress, save_json, span, start, table
 from pool import Pool
 from tagalong.group import Group
-from tagalong.learn import Job, Problem, Trained, train
+from tagalong.learn import Job, Problem, Trained, row_influences, train
 from tagalong.study import make_method
-from tagalong.study.relative_losses import row_stderr
+from tagalong.study.noise import row_stderr
 from tagalong.study.search import ALL, Answers, best_set
 
 BUDGETS, EFFORTS = (1, 2, 3, 4), (3, 6, 20, 60)
@@ -133,7 +133,9 @@ class Comparison:
                 groups, chosen = decision.choices[budget, self.first].groups, decision.about["chosen"][str(budget)]
                 very = self.pool.losses(groups, self.first)
                 recipe = [self.pool.losses(groups, seed) for seed in self.fresh[: FRESH_SEEDS - 1]]
-                error = row_stderr([self.pool.test_rows(groups, self.first)], [plain], self.problem.test.groups)
+                own = self.pool.test_rows(groups, self.first)
+                gains = {task: (plain[task] - own[task]) / np.nanmean(plain[task]) for task in self.problem.names}
+                error = row_stderr(row_influences(gains), self.problem.test.groups)
                 more = {key: chosen[key] for key in ("expected", "doubt", "family")} | {"error": error}
                 spent = decision.about["spent"]
                 rows.append(self.row(name, effort, budget, [very], recipe, spent=spent, **more))

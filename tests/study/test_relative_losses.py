@@ -1,14 +1,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from study_small import small_problem
 
 from tagalong.learn import Task
 from tagalong.study import Study
-from tagalong.study.relative_losses import MAX_RATIO, relative_loss_table
-
-PAIR, ALL = frozenset("ab"), frozenset("abc")
 
 
 def shifted(down):
@@ -32,19 +28,3 @@ def test_a_study_of_negative_losses_chooses_what_the_verdict_compares(tmp_path):
     means = {label: np.mean(some) for label, some in changes.items()}
     assert means["optimal", 3] <= min(means.values()) + 1e-12, "no grouping does better on validation"
     assert means["optimal", 1] == 0
-
-
-def test_lower_is_better_on_both_sides_of_zero():
-    for base, better in ((2.0, 1.0), (-1.0, -2.0), (1.0, -1.0)):
-        losses = {PAIR: better, ALL: base}
-        table = relative_loss_table(
-            [PAIR, ALL], "abc", [0], lambda subset, task, seed, of=losses: of[subset], "together"
-        )
-        assert table[PAIR]["a"] < table[ALL]["a"] == 1
-
-
-def test_a_reference_with_zero_loss_gives_finite_relative_losses():
-    losses = {PAIR: 1.0, ALL: 0.0}
-    table = relative_loss_table([PAIR, ALL], "abc", [0], lambda subset, task, seed: losses[subset], "together")
-    assert table[ALL]["a"] == 1
-    assert table[PAIR]["a"] == pytest.approx(MAX_RATIO)

@@ -44,8 +44,7 @@ class Hoa(Method):
 class Optimal(Method):
     """Trains every subset of tasks and chooses the groups with the lowest validation losses.
 
-    Losses are divided by those of the network for all tasks with the same seed, and then averaged over seeds. The
-    verdict compares exactly these values, so no other grouping of these networks performs better on validation.
+    Losses are divided by those of the network for all tasks with the same seed, and then averaged over seeds.
 
     Args:
         max_size: the maximum size of the subsets to train, in addition to the network for all tasks, or None for no
