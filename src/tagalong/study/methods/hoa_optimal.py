@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tagalong.errors import InvalidInput
 from tagalong.group import select_groups
 
-from ..relative_losses import relative_losses
+from ..relative_losses import Subset, relative_losses
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
@@ -16,7 +16,26 @@ if TYPE_CHECKING:
 
     from ..runner import Runner
 
+Table = dict[Subset, dict[str, float]]
 MAX_TASKS = 12  # by default, for training all subsets
+
+
+def choose_groups(
+    runner: Runner, table: Table, budgets: Sequence[int], seeds: Sequence[int], complete: Literal["pairs"] | None = None
+) -> Decision:
+    """Chooses the groups with the lowest losses.
+
+    Args:
+        runner: the runner that has the networks.
+        table: the relative loss of each task in the network of each set of tasks.
+        budgets: the numbers of networks to choose.
+        seeds: the seeds, over which relative losses are averaged.
+        complete: how larger groups are predicted, see `select_groups`.
+    """
+    groupings = select_groups(table, budgets, complete=complete, objective="min")
+    choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
+    deciding = {seed: runner.cost(runner.job(subset, seed) for subset in table) for seed in seeds}
+    return Decision.pooled(choices, seeds, deciding)
 
 
 class Hoa(Method):
@@ -31,14 +50,8 @@ class Hoa(Method):
     order = 30
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = runner.subsets(largest=2)
-        jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
-        all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
-        runner.networks(all_jobs, "all pairs", diverged=True)
-        table = relative_losses(runner, subsets, seeds, split="val", reference="alone")
-        groupings = select_groups(table, budgets, complete="pairs", objective="min")
-        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
+        table = relative_losses(runner, runner.subsets(largest=2), seeds, split="val", reference="alone")
+        return choose_groups(runner, table, budgets, seeds, complete="pairs")
 
 
 class Optimal(Method):
@@ -72,21 +85,13 @@ class Optimal(Method):
         return []
 
     def decide(self, runner: Runner, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = self.subsets(runner)
-        jobs = {seed: [runner.job(subset, seed) for subset in subsets] for seed in seeds}
-        all_jobs = [job for jobs_of_seed in jobs.values() for job in jobs_of_seed]
-        runner.networks(all_jobs, "all subsets", diverged=True)
-        groupings = select_groups(self.table(runner, subsets, seeds), budgets, objective="min")
-        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: runner.cost(jobs_of_seed) for seed, jobs_of_seed in jobs.items()})
+        return choose_groups(runner, self.table(runner, self.subsets(runner), seeds), budgets, seeds)
 
-    def subsets(self, runner: Runner) -> list[frozenset[str]]:
+    def subsets(self, runner: Runner) -> list[Subset]:
         """Returns the sets of tasks to choose from."""
         return list(dict.fromkeys([*runner.subsets(largest=self.max_size), frozenset(runner.tasks)]))
 
-    def table(
-        self, runner: Runner, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
-    ) -> dict[frozenset[str], dict[str, float]]:
+    def table(self, runner: Runner, subsets: Sequence[Subset], seeds: Sequence[int]) -> Table:
         """Returns the relative loss of each task in each subset's network (lower is better)."""
         return relative_losses(runner, subsets, seeds, split=self.part, reference="together")
 

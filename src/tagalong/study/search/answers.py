@@ -180,50 +180,13 @@ class _TaskAnswers:
 
 
 class _Errors(_TaskAnswers):
-    """Errors of a regression: the error of an average is the average of the errors.
-
-    Its mean square is therefore a mean of the products of errors, which are summed over the rows only once.
-    """
-
-    def __init__(self, task: Task, targets: Tensor) -> None:
-        super().__init__(task, targets)
-        known = targets.reshape(len(targets), -1).isfinite()
-        # Rows with several values count as much as others.
-        self._weights = known.double() / known.sum(1, keepdim=True).clamp(min=1)
-        self._products: Array = np.empty((0, 0, 1))
-
-    def losses_with(self, members: Members, candidates: Sequence[int], parts: Tensor) -> Array:
-        common = [place for member in members if (place := self.places[member]) is not None]
-        places = [self.places[candidate] for candidate in candidates]
-        products = self._mean_products(parts)
-        sums = products[common].sum(0)  # [networks, parts]
-        own = sums[common].sum(0)
-        alone = own / len(common) ** 2 if common else np.inf
-        found = np.full((len(candidates), parts.shape[1]), alone)
-        joining = [at for at, place in enumerate(places) if place is not None]
-        new = [place for place in places if place is not None]
-        found[joining] = (own + 2 * sums[new] + products[new, new]) / (1 + len(common)) ** 2
-        return found
-
-    def _mean_products(self, parts: Tensor) -> Array:
-        """Returns the mean products of the errors of all pairs of networks, [networks, networks, parts]."""
-        count, known = len(self._values), len(self._products)
-        if known < count:
-            shape = self._weights.shape
-            errors = torch.stack([torch.where(self._weights > 0, one.reshape(shape), 0) for one in self._values])
-            weights = (self._weights * self.present[:, None])[None] * parts.T[:, :, None]
-            sums = torch.stack([(errors[known:] * own).flatten(1) @ errors.flatten(1).T for own in weights], -1)
-            added = np.asarray(sums / (self.present.double() @ parts))
-            products = np.empty((count, count, parts.shape[1]))
-            products[:known, :known] = self._products
-            products[known:], products[:, known:] = added, added.transpose(1, 0, 2)
-            self._products = products
-        return self._products
+    """Errors of a regression: the error of an average is the average of the errors."""
 
     def to_answers(self, outputs: Tensor) -> Tensor:
         return outputs.reshape(self.targets.shape) - self.targets
 
     def row_losses(self, means: Tensor) -> Tensor:
+        # Rows with several values count as much as others.
         return means.square().flatten(2).nanmean(2) if means.dim() > 2 else means.square()
 
 
