@@ -8,11 +8,6 @@ import json
 import logging
 import math
 import os
-import pickle
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -29,12 +24,6 @@ from tagalong.errors import InvalidInput
 T = TypeVar("T")
 CACHE = "tagalong-cache"
 MAX_REASON = 500  # characters of an error that a message repeats
-# Errors that reading a damaged file may raise.
-READ_ERRORS = (
-    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError, EOFError, RuntimeError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error),
-    *(SyntaxError, tokenize.TokenError),  # from the header of an npy file
-)
 damage_logger = logging.getLogger("tagalong.damage")  # commands print its warnings
 
 
@@ -234,7 +223,7 @@ def report_damage(
     """Converts any error that occurs while reading a damaged file into one that names the file."""
     try:
         yield
-    except READ_ERRORS as reason:
+    except Exception as reason:  # pickles, archives and parsers raise errors of many kinds
         if isinstance(reason, error):  # it already names a file
             raise
         lines = (" ".join(line.split()) for line in str(reason).splitlines()[:2])

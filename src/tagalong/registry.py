@@ -97,8 +97,7 @@ def find_plugins(noun: str) -> dict[str, EntryPoint]:
 
 @cache
 def warn_once(message: str) -> None:
-    """Logs a warning that has not been logged before, since plug-ins are listed many times."""
-    log.warning(message)
+    log.warning(message)  # plug-ins are listed many times
 
 
 def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -> InvalidInput:

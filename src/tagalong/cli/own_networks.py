@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tagalong.affinity import Affinity
     from tagalong.study import ExternalStudy, Results
 
-DEFAULT_BUDGETS = (2, 3)
 TargetsFileOption = Annotated[
     Path | None,
     option(
@@ -91,9 +90,8 @@ def plan(
     labels = None
     if targets is not None:
         tasks, labels = read_targets(targets, tasks, kinds)
-    request = {"budgets": [budget for budget in DEFAULT_BUDGETS if budget <= len(tasks)], **given(comparison)}
     study = ExternalStudy(tasks, out or Path("runs/own"), targets=labels, logits=logits)
-    study.plan(affinities, **request, runs=runs)
+    study.plan(affinities, **given(comparison), runs=runs)
     _show_next_round(study, None, json=json, quiet=quiet)
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import InvalidInput, collect, first_few, raise_problems
-from tagalong.files import READ_ERRORS
 from tagalong.tabular import TableSource, as_numbers
 
 from .column_types import (
@@ -189,7 +188,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
                 (name,) = loaded.files
                 loaded = loaded[name]
             return np.asarray(loaded)
-    except READ_ERRORS as error:
+    except Exception as error:  # pickles and archives raise errors of many kinds
         found = f"{path} ({type(error).__name__})"
         raise InvalidInput(argument, "must be an npy or npz file with exactly one array of numbers", found) from error
 
