@@ -17,9 +17,9 @@ from torch import Tensor
 
 from .fitted_heads import FittedHeads
 from .job import Job
+from .losses import Targets
 from .module_step import ModuleStep
 from .network import Network, build_network
-from .own_targets import Targets
 from .problem import Problem
 from .recipe import Recipe
 from .rows import Split

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from tagalong._version import NUMERICS
 from tagalong.errors import InvalidInput
-from tagalong.files import damage_logger, open_atomic
+from tagalong.files import checksum, damage_logger, open_atomic
 from tagalong.measure import AffinityMeter
 from tagalong.score import Score
 
@@ -37,9 +37,9 @@ from .early_stopping import halve_rows, stopping_flattery
 from .fitted import fit
 from .fitted_heads import FittedHeads
 from .job import Diverged, Job, Trained, check_job
+from .losses import Targets
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
-from .own_targets import Targets, tensors_digest
 from .problem import Problem
 from .randomness import derive_seed, reseed
 from .rows import Split
@@ -422,6 +422,14 @@ class Training:
             yield
         finally:
             torch.set_num_threads(threads)
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Returns a string that identifies named tensors by their contents."""
+    contents = b""
+    for name, tensor in sorted(tensors.items()):
+        contents += f"{name!r} {tuple(tensor.shape)}".encode() + tensor.detach().cpu().double().numpy().tobytes()
+    return checksum(contents)[:16]
 
 
 class Step(Protocol):

@@ -16,9 +16,10 @@ from tagalong.group import Taught
 from tagalong.score import Score
 
 from .classical import FITTED
-from .own_targets import Targets, check_targets
+from .losses import Targets
 from .problem import Problem
 from .recipe import Recipe
+from .rows import require_in_memory
 
 
 @dataclass(frozen=True)
@@ -130,4 +131,24 @@ def check_job(problem: Problem, job: Job, device: torch.device, targets: Targets
     if job.taught is not None and targets is None:
         hint = "use `teach`, or the problem and targets of `prepare_students`"
         raise InvalidInput("targets", "are required to train a network that is taught", "None", hint)
-    check_targets(problem, job.tasks, targets or {})
+    _check_targets(problem, job.tasks, targets or {})
+
+
+def _check_targets(problem: Problem, tasks: Sequence[str], targets: Targets) -> None:
+    """Raises an error if these targets cannot replace the training targets of a network with these tasks."""
+    for name, target in targets.items():
+        if name not in tasks:
+            raise InvalidInput("targets", f"must be for tasks of the network, which are {', '.join(tasks)}", repr(name))
+        task, argument = problem.task(name), f"`targets[{name!r}]`"
+        labels = require_in_memory(problem.train, "training with other targets").targets[name]
+        shapes = [list(labels.shape)]
+        has_classes = task.kind == "multiclass" if task.loss is None else task.averaging == "softmax"
+        if has_classes and labels.dim() == 1:
+            shapes.append([len(labels), task.head_size])  # probabilities
+        if list(target.shape) not in shapes or not target.is_floating_point():
+            expected = f"must be a floating-point tensor of shape {' or '.join(map(str, shapes))}"
+            raise InvalidInput(argument, expected, f"{target.dtype} of shape {list(target.shape)}")
+        if task.loss is None and (task.kind == "binary" or target.dim() > labels.dim()):
+            probabilities = target[target.isfinite()]
+            if ((probabilities < 0) | (probabilities > 1)).any():
+                raise InvalidInput(argument, "must be probabilities between 0 and 1, or NaN", "others")

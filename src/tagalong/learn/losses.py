@@ -16,14 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from .early_stopping import first_half
 from .network import Network, evaluation_mode
-from .own_targets import Targets, to_probabilities
 from .rows import Batch, Draw, Rows, Split, rows_at_once, select_rows
 from .task import Task
 
 Item = TypeVar("Item")
+Targets = Mapping[str, Tensor]  # of some tasks
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -350,3 +351,10 @@ def _distinct(tensors: Sequence[Item]) -> tuple[list[Item], list[int]]:
     by_id = {id(tensor): tensor for tensor in tensors}
     places = {key: place for place, key in enumerate(by_id)}
     return list(by_id.values()), [places[id(tensor)] for tensor in tensors]
+
+
+def to_probabilities(labels: Tensor, classes: int) -> Tensor:
+    """Converts class labels [rows] to probabilities [rows, classes], with NaN for missing labels."""
+    present = labels.isfinite()
+    encoded = functional.one_hot(torch.where(present, labels, 0).long(), classes).to(labels.dtype)
+    return torch.where(present.unsqueeze(1), encoded, torch.nan)

@@ -19,9 +19,8 @@ from tagalong.score import Score
 from .balance import make_balancer
 from .captured_step import CapturedStep, can_be_captured
 from .job import Job
-from .losses import LabeledBatch, LabeledRows, Losses
+from .losses import LabeledBatch, LabeledRows, Losses, Targets
 from .network import build_network, evaluation_mode, join_layers
-from .own_targets import Targets
 from .problem import Problem
 from .randomness import batches, derive_seed
 from .recipe import LossWindows, adapt_optimizer_state, set_rate

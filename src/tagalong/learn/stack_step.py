@@ -15,9 +15,8 @@ from tagalong.score import Score
 
 from .captured_step import WARM_UP_STEPS, CapturedStep, can_be_captured
 from .job import Job
-from .losses import LabeledRows, Losses
+from .losses import LabeledRows, Losses, Targets
 from .network import build_network
-from .own_targets import Targets
 from .problem import Problem
 from .randomness import batches
 from .recipe import adapt_optimizer_state, set_rate

@@ -31,10 +31,10 @@ from tagalong.group import Taught
 
 from .averaging import average_answers
 from .classical import FITTED
-from .engine import train
+from .engine import tensors_digest, train
 from .job import Job, Trained
+from .losses import to_probabilities
 from .network import Network, build_network
-from .own_targets import tensors_digest, to_probabilities
 from .problem import Problem
 from .randomness import derive_seed
 from .rows import Split, require_in_memory
