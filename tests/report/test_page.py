@@ -148,11 +148,3 @@ def test_forty_tasks_stay_below_two_megabytes(tmp_path: Path) -> None:
     page = write_report(tmp_path)
     assert page.stat().st_size < 2_000_000
     assert "attribute_number_39" in elements_of(page), "tables have all tasks"
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": "tagalong-groupings", "version": 1, "groupings": [{}]}'])
-def test_damaged_groupings_are_named(tmp_path: Path, content: str) -> None:
-    make_run(tmp_path, ABC)
-    (tmp_path / "groupings.json").write_text(content)
-    with pytest.raises(ValueError, match=r"groupings\.json"):
-        write_report(tmp_path)

@@ -1,23 +1,13 @@
-"""Every run writes its page, and a run whose page cannot be drawn keeps its results."""
+"""An external study writes its page. That of a study is tested with the code on it."""
 
 from pathlib import Path
 
 import pytest
 from external_losses import TASKS, tell_all
-from study_small import small_problem
 
-from tagalong.study import ExternalStudy, Results, Study
+from tagalong.study import ExternalStudy
 
 pytestmark = pytest.mark.usefixtures("page")
-
-
-def run(out: Path) -> Results:
-    return Study(small_problem(), out).run(methods=["mtl", "stl", "tag"], budgets=[2], seeds=2)
-
-
-def test_a_run_ends_with_its_page(tmp_path: Path) -> None:
-    run(tmp_path)
-    assert "Which tasks should train together?" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_external_study_gets_its_page(tmp_path: Path) -> None:

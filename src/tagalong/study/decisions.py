@@ -386,7 +386,7 @@ def check_averages(runner: Runner, method: str, choice: Choice) -> None:
 def confirm_recommended(trial: Trial, recommended: Label, seeds: Sequence[int]) -> list[Record]:
     """Trains the recommended way and the reference with fresh seeds, whose networks nothing has picked.
 
-    No network is shared between seeds, except teachers if the request says so.
+    No network is shared between seeds, not even teachers.
 
     Returns:
         Their records for the fresh seeds.
@@ -394,12 +394,10 @@ def confirm_recommended(trial: Trial, recommended: Label, seeds: Sequence[int]) 
     if not seeds:
         return []
     compared = dict.fromkeys((TOGETHER, trial.request.reference, recommended))
-    again = _decide_again(trial.decisions, list(compared), seeds)
-    if trial.request.fresh_teachers:
-        again = {
-            name: (method, _with_fresh_teachers(trial.runner, trial.decisions[name][1], decision))
-            for name, (method, decision) in again.items()
-        }
+    again = {
+        name: (method, _with_fresh_teachers(trial.runner, trial.decisions[name][1], decision))
+        for name, (method, decision) in _decide_again(trial.decisions, list(compared), seeds).items()
+    }
     return train_choices(trial.runner, again, seeds)
 
 

@@ -98,7 +98,6 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
         passes: int | None = None,
-        fresh_teachers: bool = True,
         reference: str | None = None,
         repeats: int | None = None,
         time: str | float | None = None,
@@ -121,9 +120,6 @@ class Study:
                 "10min". With folds, in each fold, and "quick" by default.
             passes: the maximum number of networks of `auto` that answer a task: None for no limit, or 1, which is
                 cheapest if only one task is needed at a time.
-            fresh_teachers: whether `confirm` also trains the teachers of taught networks anew, so that the interval
-                accounts for their luck. This trains as many more networks as there are teachers for each fresh seed.
-                If False, all seeds share the teachers.
             reference: the method that everything is compared with, e.g. "stl" or, with its budget, "ensemble:2".
                 Defaults to "boosting" for tables, if it is among the methods, and otherwise to "mtl".
             repeats: the number of folds. Each row is tested once, by networks of a fold that neither learned from it
@@ -148,7 +144,6 @@ class Study:
             confirm=confirm,
             effort=effort,
             passes=passes,
-            fresh_teachers=fresh_teachers,
             reference=reference,
             repeats=repeats,
             time=time,

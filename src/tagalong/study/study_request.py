@@ -43,7 +43,6 @@ class StudyRequest:
         options: the options of each method, including its effort.
         confirming: fresh seeds for the verdict, which are not used to choose groups.
         notes: sentences about default methods that cannot be used, and about budgets that methods cannot use.
-        fresh_teachers: whether the teachers of taught networks are trained anew with the fresh seeds, too.
         reference: the method and budget that everything is compared with.
         repeats: the number of folds, or 1 for one split.
         seconds: how long to train, or None.
@@ -55,7 +54,6 @@ class StudyRequest:
     options: Options = field(default_factory=dict)
     confirming: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-    fresh_teachers: bool = True
     reference: Label = TOGETHER
     repeats: int = 1
     seconds: float | None = None
@@ -73,7 +71,6 @@ class StudyRequest:
             "seeds": list(self.seeds),
             "options": {name: dict(own) for name, own in self.options.items()},
             "confirming_seeds": list(self.confirming),
-            "fresh_teachers": self.fresh_teachers,
             "reference": list(self.reference),
             "repeats": self.repeats,
             "notes": list(self.notes),
@@ -90,7 +87,6 @@ def check_request(
     confirm: int = 0,
     effort: Any = None,
     passes: int | None = None,
-    fresh_teachers: bool = True,
     reference: str | None = None,
     repeats: int | None = None,
     time: str | float | None = None,
@@ -107,7 +103,6 @@ def check_request(
         confirm: see `Study.run`.
         effort: see `Study.run`.
         passes: see `Study.run`.
-        fresh_teachers: see `Study.run`.
         reference: see `Study.run`.
         repeats: see `Study.run`.
         time: see `Study.run`.
@@ -169,9 +164,7 @@ def check_request(
         notes.append(f"{sentence}: {first_few(limited)}.")
     first_fresh = max(read_seeds) + 1
     fresh = tuple(range(first_fresh, first_fresh + confirm * folds))
-    return StudyRequest(
-        tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), fresh_teachers, label, folds, seconds
-    )
+    return StudyRequest(tuple(made), read_budgets, read_seeds, own_options, fresh, tuple(notes), label, folds, seconds)
 
 
 def usable_budgets(method: Method, budgets: Sequence[int], n_tasks: int) -> list[int]:
