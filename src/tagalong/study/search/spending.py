@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import cycle
@@ -140,6 +141,11 @@ def spend(
     return _Spender(runner, tuple(budgets), effort, seed, passes, teach).run()
 
 
+def needed_copies(effort: float, budgets: Sequence[int], passes: int | None) -> int:
+    """Returns as many copies as the largest budget that the effort pays for, or 1 if one network answers each task."""
+    return max((budget for budget in budgets if budget <= effort), default=1) if passes is None else 1
+
+
 def divide_effort(
     effort: float, budgets: Sequence[int], passes: int | None = None, *, sets: bool = True, teach: bool = True
 ) -> tuple[int, int]:
@@ -152,9 +158,7 @@ def divide_effort(
         >>> divide_effort(4, [1, 2, 4]), divide_effort(60, [1, 2, 3])
         ((4, 0), (15, 15))
     """
-    payable = max((budget for budget in budgets if budget <= effort), default=1)
-    needed = payable if passes is None else min(passes, payable)
-    share = 1.0
+    needed, share = needed_copies(effort, budgets, passes), 1.0
     if teach:
         share = 1 / 2 if effort >= MIN_LECTURES_EFFORT else 2 / 3
     pool = max(1, needed, round(share * effort))
@@ -182,7 +186,7 @@ class _Spender:
         self.answers = read_answers(runner, [])
 
         others = self._other_models()
-        rest = self.effort - sum(cost for _, _, cost in others)
+        rest = self.effort - sum(map(self._cost_of_step, others))
         sets = len(self.tasks) > 1
         copies, networks = divide_effort(rest, self.budgets, self.passes, sets=sets, teach=self._can_teach)
         self._train({Group(self.tasks, self.tasks, copy=number): "copy" for number in range(copies)})
@@ -190,7 +194,7 @@ class _Spender:
         self.yardstick = set_yardstick(runner, self.answers)
         everyone = [(number,) for number in range(len(self.members))]
         self.base = self.answers.losses(everyone)[:, :, ALL].mean(0)
-        self._train({group: kind for kind, group, _ in others})
+        self._train(others)
         if networks:
             self._search_sets(copies, networks)
 
@@ -203,29 +207,27 @@ class _Spender:
 
     # The pool ---------------------------------------------------------------------------------------------------------
 
-    def _other_models(self) -> list[tuple[str, Group, float]]:
-        """Returns one model of each other kind that the effort pays for, cheap ones first, with its expected cost."""
+    def _other_models(self) -> dict[Group, str]:
+        """Returns one model of each other kind that the effort pays for, cheap ones first."""
         problem, everything = self.runner.problem, partial(Group, self.tasks, self.tasks)
         if not self.runner.trains:
-            return []
-        own = [("uw", everything(rule="uw"), 1.0)] if len(self.tasks) > 1 else []
-        for size in sorted({budget for budget in self.budgets if budget > 1}):
-            try:
+            return {}
+        own = {everything(rule="uw"): "uw"} if len(self.tasks) > 1 else {}
+        with suppress(InvalidInput):  # the network cannot be larger
+            for size in sorted({budget for budget in self.budgets if budget > 1}):
                 width_of_size(problem, self.tasks, size)
-            except InvalidInput:  # the network cannot be larger
-                break
-            own.append(("wide", everything(size=size), float(size)))
-        names = [name for name in TABLE_MODELS if name in problem.alternatives]
-        tables = [(name, everything(network=name), self._cost_of_step(everything(network=name))) for name in names]
-        # Copies for every budget come first.
-        payable = max((budget for budget in self.budgets if budget <= self.effort), default=1)
-        chosen, left = [], self.effort - (payable if self.passes is None else 1)
+                own[everything(size=size)] = "wide"
+        tables = {everything(network=name): name for name in TABLE_MODELS if name in problem.alternatives}
+
+        chosen: dict[Group, str] = {}
+        left = self.effort - needed_copies(self.effort, self.budgets, self.passes)  # which come first
         for share, models in ((OWN_SHARE, own), (TABLE_SHARE, tables)):
             allowed = min(left, share * self.effort)
-            for model in models:
-                if model[2] <= allowed:
-                    allowed, left = allowed - model[2], left - model[2]
-                    chosen.append(model)
+            for group, kind in models.items():
+                cost = self._cost_of_step(group)
+                if cost <= allowed:
+                    allowed, left = allowed - cost, left - cost
+                    chosen[group] = kind
         return chosen
 
     def _cost_of_step(self, group: Group) -> float:
