@@ -128,10 +128,10 @@ class TextTable:
                 table.add_column(Text(heading), overflow="ellipsis" if heading in self._names else "fold")
         for row in self.rows:
             table.add_row(*map(Text, row))
-        console = Console(file=StringIO(), width=width, color_system=None)
-        with console.capture() as capture:
-            console.print(table, crop=False)
-        return [line.replace(BLANK, " ").rstrip() for line in capture.get().splitlines()]
+        text = StringIO()
+        console = Console(file=text, width=width, color_system=None, force_jupyter=False)
+        console.print(table, crop=False)
+        return [line.replace(BLANK, " ").rstrip() for line in text.getvalue().splitlines()]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
