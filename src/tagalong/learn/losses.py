@@ -197,6 +197,8 @@ class Losses:
             if any(present is not None for _, present in parts):
                 masks = [torch.ones_like(part) if mask is None else mask.expand_as(part) for part, mask in parts]
                 counted = torch.cat(masks, -1)
+        if counted is not None:
+            losses = losses * counted
         if batch.weights is not None and counted is None:
             counted = torch.ones_like(losses)
         return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
@@ -246,7 +248,7 @@ def _divide(sums: Tensor, counts: Tensor) -> Tensor:
 
 
 def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
-    """Returns the losses [networks, rows, tasks] of a family, 0 if a label is missing.
+    """Returns the losses [networks, rows, tasks] of a family, as if no label was missing.
 
     If the network has several members, the outputs are [networks, rows · members, outputs], and the loss of a row is
     the mean over the members.
@@ -264,7 +266,7 @@ def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> T
         losses = task.element_losses(outputs, targets.expand_as(outputs))
     if members > 1:
         losses = losses.unflatten(1, (-1, members)).mean(2)
-    return losses if labels.present is None else losses * labels.present
+    return losses
 
 
 class LabeledRows:

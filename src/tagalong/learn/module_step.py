@@ -139,7 +139,7 @@ class ModuleStep:
         self.network.at_step(self.steps)
         with self.recipe.precision(self.device):
             losses, counts = self.losses.means(self._outputs(batch.inputs), batch)
-        return losses[0], None if counts is None else counts[0]
+        return losses.squeeze(0), None if counts is None else counts.squeeze(0)
 
     def _outputs(self, inputs: Tensor) -> Sequence[Tensor]:
         # In evaluation mode, members of one head are averaged, depending on the kind of the task.
