@@ -158,10 +158,9 @@ class VectorBoostedHeads(FittedHeads):
         def metric(answers: Array, rows: Any) -> tuple[str, float]:
             return "loss", float(scales @ val_losses(torch.from_numpy(answers).double()))
 
-        parts = [rows.inputs.cpu().float().numpy() for rows in (train, val)]
-        if not any(len(labelled_rows(val, task)[1]) for task in tasks):
-            parts = parts[:1]
-        joined = join_trees(boost_xgboost_vectors(parts, constants.numpy(), objective, metric), len(constants))
+        parts = [train, val] if any(shares.any() for shares in val_losses.shares) else [train]
+        inputs = [rows.inputs.cpu().float().numpy() for rows in parts]
+        joined = join_trees(boost_xgboost_vectors(inputs, constants.numpy(), objective, metric), len(constants))
         last = np.cumsum([task.head_size for task in tasks])[:-1]
         for head, values in zip(heads, np.split(joined["value"], last, 1), strict=True):
             head.fill(**joined | {"value": values})
@@ -179,10 +178,8 @@ class JointLosses:
 
     def __call__(self, answers: Tensor) -> Tensor:
         """Returns the losses [tasks] for answers [rows, outputs]."""
-        losses = []
-        for task, own, labels, shares in zip(
-            self.tasks, answers.split(self.sizes, 1), self.labels, self.shares, strict=True
-        ):
+        losses, outputs = [], answers.split(self.sizes, 1)
+        for task, own, labels, shares in zip(self.tasks, outputs, self.labels, self.shares, strict=True):
             losses.append(shares @ task.row_losses(own, labels)[0])
         return torch.stack(losses)
 
