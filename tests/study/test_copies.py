@@ -13,7 +13,6 @@ import torch
 from exported import load_exported
 from study_small import Students
 from torch import nn
-from watched_executor import WatchedExecutor
 
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
@@ -297,18 +296,6 @@ def test_a_copy_is_picked_on_one_half_of_the_rows_and_judged_on_the_other(tmp_pa
             np.testing.assert_allclose(choice.val_rows[task][half], losses[task][best, half], rtol=1e-6)
 
 
-def test_a_diverged_copy_makes_the_average_unknown(tmp_path: Path) -> None:
-    problem = make_problem()
-    with open_runner(problem, tmp_path, device="cpu") as runner:
-        groups = [Group(problem.names, problem.names, copy=copy) for copy in (0, 1)]
-        jobs = [runner.group_job(group, 0) for group in groups]
-        keys = [result.key for result in runner.networks(jobs).values()]
-        runner.store._connection.execute(
-            "UPDATE networks SET results = json_set(results, '$.best_epoch', -1) WHERE key = ?", (keys[1],)
-        )
-        assert all(np.isnan(one.loss) for one in runner.average_scores(groups, keys, "test").values())
-
-
 def make_head(features: int) -> nn.Module:
     return nn.Sequential(nn.Linear(features, 1), nn.Flatten(0))
 
@@ -364,14 +351,3 @@ def test_best_of_averages_the_copies_that_are_best_together_on_validation(best_o
             assert (record.deciding.networks, record.training.networks) == (5, budget)
     for record in results.records_of(("best-of", 6)):
         assert [group.copy for group in record.groups] == list(range(6)), "as many as the budget, though 5 were tried"
-
-
-def test_a_continued_best_of_trains_nothing_again_not_even_for_another_budget(best_of_folder: Path) -> None:
-    before = Results.load(best_of_folder)
-    executor, options = WatchedExecutor(), {"best-of": {"copies": 5}}
-    study = Study(make_problem(), best_of_folder, device="cpu", executor=executor)
-    after = study.run(["mtl", "best-of"], [1, 2, 3, 5, 6], seeds=2, options=options)
-    assert executor.jobs == []
-    for budget in (1, 2, 3, 6):
-        label = ("best-of", budget)
-        assert [one.networks for one in after.records_of(label)] == [one.networks for one in before.records_of(label)]
