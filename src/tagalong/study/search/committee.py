@@ -40,10 +40,10 @@ def select_committee(
     answers: Answers,
     pool: Collection[int],
     count: int,
-    *,
-    part: int = ALL,
     passes: int | None = None,
     fewer: bool = False,
+    *,
+    part: int = ALL,
 ) -> Committee:
     """Returns the networks that are best together.
 
@@ -51,10 +51,10 @@ def select_committee(
         answers: the answers of all networks.
         pool: the networks to choose from. Together, some of them must be trained on all tasks.
         count: the number of networks.
-        part: the part of the rows to choose on.
         passes: 1 if a single network answers each task, or None if all that were trained on it do.
         fewer: whether to use fewer networks if they are better. Among networks that are about equally good, more are
             better.
+        part: the part of the rows to choose on.
     """
     candidates = sorted(pool)
     alone = answers.losses_with((), candidates)[:, :, part]
@@ -85,9 +85,9 @@ def cross_fitted_rows(
     answers: Answers,
     pool: Collection[int],
     count: int,
-    *,
     passes: int | None = None,
     fewer: bool = False,
+    *,
     flattery: Array | None = None,
 ) -> dict[str, Array]:
     """Returns the losses of each row, by task, from committees that were chosen without this row.

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,7 @@ TABLE_MODELS = ("ridge", "boosting", "tabm")
 FITTED_COST = {"ridge": 0.0, "boosting": 1.0}  # in trainings, whatever the time
 MAX_TEACHERS = 10
 STUDENT_COST = 1.5  # in trainings, before any student was trained and without additional rows
+SETS = ("sets", "one for each task")  # families in which models may be trained on some tasks only
 CLEAR = 3.0  # standard errors by which sets of tasks must be better
 # Ways of teaching: the weight of the teachers' answers, mixtures per training row, and whether to use rows without
 # labels. Students that only imitate are best alone; those that also learn from labels differ more, and are best
@@ -71,6 +73,15 @@ class Member:
     group: Group
     result: Trained
     effort: float
+
+
+class Family(NamedTuple):
+    """Models to choose from, and how (see `select_committee`)."""
+
+    pool: Sequence[int]
+    models: int
+    passes: int | None = None
+    fewer: bool = False
 
 
 @dataclass(frozen=True)
@@ -327,11 +338,11 @@ class _Spender:
         """Returns larger students, and students for some tasks, if plain networks like them are better than copies."""
         special: dict[Group, None] = {}
         for budget in self.budgets:
-            families, skills = self._families(budget), self.plan(budget).families
-            for family, (pool, count, passes) in families.items():
-                if family in ("copies", "taught") or not skills[family] > skills["copies"]:
+            skills = self.plan(budget).families
+            for name, family in self._families(budget).items():
+                if name in ("copies", "taught") or not skills[name] > skills["copies"]:
                     continue
-                groups = self._committee(pool, count, passes, family)
+                groups = self._committee(family)
                 alone = sum(len(group.serves) for group in groups) == len(self.tasks)
                 for group in groups:
                     is_set = alone and group.trains < self.everything
@@ -390,13 +401,13 @@ class _Spender:
             if self.members[number].group.trains == self.everything and self.members[number].group.size == 1
         ]
 
-    def _families(self, budget: int) -> dict[str, tuple[list[int], int, int | None]]:
-        """Returns the members of each family, how many may be used, and how many answer a task; cheap ones first."""
-        families: dict[str, tuple[list[int], int, int | None]] = {}
+    def _families(self, budget: int) -> dict[str, Family]:
+        """Returns the families of models to choose from, those that cost the least in use first."""
         singles = {kind: self._numbers(kind) for kind in ("ridge", "boosting", "tabm", "uw")}
-        everyone = [number for number, member in enumerate(self.members) if member.group.size == 1]
         others = sorted(number for numbers in singles.values() for number in numbers)
-        for name, numbers in {
+        everyone = [number for number, member in enumerate(self.members) if member.group.size == 1]
+        sets = everyone if len(everyone) > len(self._whole) + len(others) else []
+        pools = {
             "ridge": singles["ridge"],
             "taught": self._whole if len(self._whole) > len(self._numbers("copy")) else [],
             "copies": self._numbers("copy"),
@@ -404,15 +415,19 @@ class _Spender:
             "boosting": singles["boosting"],
             "tabm": singles["tabm"],
             "mixed": [*self._whole, *others] if others else [],
-        }.items():
-            families[name] = numbers, budget, self.passes
+            "sets": sets,
+        }
+        # A model of another kind may be so much better that averaging it with a plain network does not pay.
+        families = {
+            name: Family(pool, budget, self.passes, any(self.members[number].group.network for number in pool))
+            for name, pool in pools.items()
+        }
         for size in range(2, budget + 1):
-            wide = [number for number, member in enumerate(self.members) if member.group.size == size]
-            families[f"{size} times the size"] = wide, budget // size, self.passes
-        sets = everyone if len(everyone) > len(self._whole) + len(others) else []
-        families["sets"] = sets, budget, self.passes
-        families["one for each task"] = sets if self.passes is None and budget > 1 else [], budget, 1
-        return {name: family for name, family in families.items() if family[0]}
+            larger = [number for number, member in enumerate(self.members) if member.group.size == size]
+            families[f"{size} times the size"] = Family(larger, budget // size, self.passes)
+        if self.passes is None and budget > 1:
+            families["one for each task"] = Family(sets, budget, 1)
+        return {name: family for name, family in families.items() if family.pool}
 
     def plan(self, budget: int) -> Plan:
         """Returns the models for a budget, by the rule of the verdict."""
@@ -423,13 +438,12 @@ class _Spender:
         flattery = relative[:, None] * np.abs(self.base)
 
         families, rows, influences = self._families(budget), {}, {}
-        for name, (pool, count, passes) in families.items():
-            fewer = name in ("mixed", "sets")
-            rows[name] = cross_fitted_rows(self.answers, pool, count, passes=passes, fewer=fewer, flattery=flattery)
+        for name, family in families.items():
+            rows[name] = cross_fitted_rows(self.answers, *family, flattery=flattery)
             influences[name] = self.yardstick.influences(rows[name])
         skills = {name: float(values.mean()) for name, values in influences.items()}
 
-        safe = [name for name in families if name not in ("sets", "one for each task")]
+        safe = [name for name in families if name not in SETS]
         best = max(safe, key=skills.__getitem__)
         chosen = next(
             name
@@ -437,16 +451,15 @@ class _Spender:
             if skills[best] - skills[name]
             <= np.clip(self._stderr(influences[best] - influences[name]), LEAST_TOLERANCE, MOST_TOLERANCE)
         )
-        for name in families:
-            if name not in safe:
+        for name in SETS:
+            if name in families:
                 difference = influences[name] - influences[chosen]
                 if difference.mean() > CLEAR * self._stderr(difference):
                     chosen = name
         copies = [cross_fitted_rows(self.answers, [number], 1) for number in self._numbers("copy")]
         plain = np.mean([self.yardstick.influences(losses) for losses in copies], axis=0)
-        pool, count, passes = families[chosen]
         return Plan(
-            self._committee(pool, count, passes, chosen),
+            self._committee(families[chosen]),
             chosen,
             skills[chosen] - float(plain.mean()),
             self._stderr(influences[chosen] - plain),
@@ -454,9 +467,8 @@ class _Spender:
             rows[chosen],
         )
 
-    def _committee(self, pool: Sequence[int], count: int, passes: int | None, family: str) -> tuple[Group, ...]:
-        fewer = family in ("mixed", "sets")
-        committee = select_committee(self.answers, pool, count, passes=passes, fewer=fewer)
+    def _committee(self, family: Family) -> tuple[Group, ...]:
+        committee = select_committee(self.answers, *family)
         groups = []
         for number in committee.members:
             serves = [task for task, by in zip(self.tasks, committee.answers, strict=True) if number in by]
