@@ -24,6 +24,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -148,6 +149,11 @@ def draw_problem(world: str, seed: int, sizes: Sequence[int]) -> tuple[Problem, 
     return Problem.from_arrays(inputs, targets, tasks, encoder=encoder, recipe=recipe), fresh
 
 
+def one_unit() -> torch.nn.Module:
+    """Creates an encoder of rows that are not vectors."""
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(FEATURES, 1))
+
+
 class Partition(Method):
     """One of all ways to split the tasks, with other seeds: a candidate that is no better than others."""
 
@@ -265,7 +271,10 @@ def judge_learnt(case: str, repetition: int) -> Row:
 
 def judge_found(case: str, repetition: int) -> Row:
     """Returns whether `auto` recommends networks that answer no tasks of both pairs."""
-    problem, _ = draw_problem("conflict", repetition, SIZES["found"])
+    drawn, _ = draw_problem("conflict", repetition, SIZES["found"])
+    # Not a vector of numbers, since ridge would need no groups.
+    rows = {part: replace(split, inputs=split.inputs[:, None]) for part, split in drawn.splits.items()}
+    problem = replace(drawn, encoder=one_unit, **rows)
     _, results = study(problem, ["mtl", "auto"], seeds=1, effort=EFFORTS[case])
     groups = results.records_of(("auto", 2))[0].groups
     return {"found": all(any(group.serves <= pair for pair in PAIRS) for group in groups)}
