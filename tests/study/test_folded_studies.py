@@ -20,7 +20,8 @@ def small(rows: int = 90, **more: object) -> Problem:
     targets = inputs @ draw.normal(size=(4, 2)) + draw.normal(size=(rows, 2))
     targets[::7, 1] = np.nan
     tasks = [Task("a", kind="regression"), Task("b", kind="regression", weight=3.0)]
-    return Problem.from_arrays(inputs, targets, tasks, recipe=Recipe(epochs=2), **more)
+    # In the order of columns, as data frames give them.
+    return Problem.from_arrays(np.asfortranarray(inputs), targets, tasks, recipe=Recipe(epochs=2), **more)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,8 @@ def table_warnings(
         return warnings
     flat = [target for target in targets if target.values.ndim == 1]
     columns = np.column_stack([raw.numpy(), *(target.values for target in flat)]).astype(np.float64)
-    columns = np.where(np.isnan(columns), np.nan, columns + 0.0)  # there are many kinds of NaN, and two of 0
+    # There are many kinds of NaN, and two of 0; rows must be contiguous to be compared as a whole.
+    columns = np.ascontiguousarray(np.where(np.isnan(columns), np.nan, columns + 0.0))
     _, row_ids = np.unique(columns.view(f"V{columns.itemsize * columns.shape[1]}").ravel(), return_inverse=True)
 
     # At most one row per group, and no copies of rows, which any feature would predict.
