@@ -51,6 +51,8 @@ def test_the_cheapest_way_within_the_tolerance_is_recommended() -> None:
     assert judge(good, near).recommended == ("good", None), "the tolerance is at most a point"
     alike = judge(good, way("other", 0.499, 0.6, 2, APART, number=2))
     assert (alike.recommended, alike.by_budget[2].label) == (("other", None), ("other", None)), "of as many models, too"
+    searched = way("searched", 0.501, 0.5, 10, APART, number=1, deciding=60.0)
+    assert judge(good, searched).recommended == ("good", None), "training counts what choosing took"
 
 
 def test_the_gain_is_that_of_paired_rows_and_the_seeds_of_the_reference() -> None:

@@ -201,7 +201,7 @@ def _choose(
     best = max(best_by_size.values(), key=_Validated.rank)
     # The cheapest way that is hardly worse is recommended, and stands for its number of models.
     tolerable = [one for one in competing if best.skill - one.skill <= one.tolerance(best, clusters)]
-    recommended = min(tolerable, key=lambda one: (one.way.cost.order, one.way.models, -one.skill))
+    recommended = min(tolerable, key=lambda one: (*one.way.cost.order, one.way.deciding, one.way.models, -one.skill))
     return competing, best_by_size | dict.fromkeys(sorted(recommended.sizes), recommended), recommended
 
 
