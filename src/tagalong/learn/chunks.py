@@ -21,6 +21,7 @@ from .losses import Targets
 from .module_step import ModuleStep
 from .network import Network, build_network
 from .problem import Problem
+from .randomness import borrowed_rng
 from .recipe import Recipe
 from .rows import Split
 from .stack_step import StackStep
@@ -98,7 +99,7 @@ def _try_once(problem: Problem, tasks: tuple[str, ...], width: float, device: st
     answers = _answers.setdefault(problem, {})
     key = tasks, width, device
     if key not in answers:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+        with borrowed_rng(), warnings.catch_warnings():
             warnings.simplefilter("error")  # vmap warns if it falls back to a loop
             try:
                 answers[key] = _compare(problem, tasks, width, torch.device(device))
@@ -204,10 +205,7 @@ def bytes_per_network(problem: Problem, network: Network, device: torch.device, 
         activations[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with (
-        torch.random.fork_rng(devices=range(torch.cuda.device_count())),
-        torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
-    ):
+    with borrowed_rng(), torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor):
         outputs = network(inputs)
         losses = [problem.task(name).row_losses(own, targets[name])[0].mean() for name, own in outputs.items()]
     for tensor in (inputs, *network.parameters(), *network.buffers()):

@@ -41,7 +41,7 @@ from .losses import Targets
 from .module_step import ModuleStep
 from .network import Network, count_multiplications
 from .problem import Problem
-from .randomness import derive_seed, reseed
+from .randomness import borrowed_rng, derive_seed, reseed
 from .rows import Split
 from .scoring import UNKNOWN_SCORE
 from .stack_step import StackStep
@@ -201,7 +201,7 @@ def _train_together(
     own = problem.with_network(jobs[0].network).weighted(jobs[0].weighting)
     if isinstance(own.head, FittedHeads):
         return [fit(own, job) for job in jobs]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+    with borrowed_rng(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # which `Diverged` says
         training = Training(problem, jobs, device, targets, meter)
         if checkpoint is not None and add_digest:

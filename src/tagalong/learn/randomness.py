@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+# Torch's generators belong to the whole process, so threads that train networks take turns.
+_GENERATORS = threading.RLock()
 
 
 def derive_seed(seed: int, *purpose: object) -> int:
@@ -37,9 +41,16 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 
 
 @contextmanager
+def borrowed_rng() -> Iterator[None]:
+    """Restores the state of torch's random number generators on exit. Only one thread at a time is inside."""
+    with _GENERATORS, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
+@contextmanager
 def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
     """Seeds torch's random number generators within the context. Restores the generators' state on exit."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with borrowed_rng():
         unused = torch.cuda.is_available() and not torch.cuda.is_initialized()
         (torch.manual_seed if unused else reseed)(derive_seed(seed, *purpose))  # an encoder may use the GPU first
         yield
