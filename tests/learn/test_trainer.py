@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,3 +149,18 @@ def test_a_rate_below_the_lowest_ends_training_after_the_first_epoch() -> None:
     problem = small_problem(Recipe(lr=0.01, lowest_lr=0.1, batch_size=8))
     trained = [train(problem, Job(TASKS)), *train_many(problem, [Job(TASKS[:1]), Job(TASKS[1:])])]
     assert [len(network.curve) for network in trained] == [1, 1, 1]
+
+
+def test_threads_train_the_same_networks_as_one_after_the_other() -> None:
+    """Torch's random number generators are the process's, and draw weights, dropout masks and rows."""
+    problem = small_problem(Recipe(epochs=3, batch_size=8), make=encoder(dropout=0.3))
+    jobs = [Job((task,), seed) for task in TASKS for seed in range(4)]
+    alone = [train(problem, job).val for job in jobs]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            together = [trained.val for trained in pool.map(lambda job: train(problem, job), jobs)]
+    finally:
+        sys.setswitchinterval(interval)
+    assert [str(scores) for scores in together] == [str(scores) for scores in alone]

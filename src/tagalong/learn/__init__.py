@@ -68,6 +68,7 @@ from .scoring import (
     clip_outputs as clip_outputs,
     outputs_on as outputs_on,
     outputs_on_rows as outputs_on_rows,
+    row_losses_of as row_losses_of,
     score_outputs as score_outputs,
     weighted_losses as weighted_losses,
 )

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from tagalong.learn import Task
+from tagalong.learn import Task, row_losses_of
 from tagalong.learn.averaging import average_outputs
+from tagalong.learn.base_rate import output_range
 from tagalong.study.search.answers import ALL, FIRST, SECOND, Answers
 
 ROWS = 20
@@ -44,19 +45,23 @@ def networks(task: Task, count: int, seed: int) -> tuple[Tensor, list[Tensor]]:
     return targets, [3 * torch.randn(ROWS, task.head_size, generator=draw) for _ in range(count)]
 
 
+@pytest.mark.parametrize("is_clipped", [False, True])
 @pytest.mark.parametrize("kind", TASKS)
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000), members=st.lists(st.integers(0, 3), min_size=1, max_size=5))
-def test_losses_are_those_of_averaged_outputs(kind: str, seed: int, members: list[int]) -> None:
+def test_losses_are_those_that_averaged_outputs_are_scored_with(
+    kind: str, is_clipped: bool, seed: int, members: list[int]
+) -> None:
     task = TASKS[kind]
     targets, outputs = networks(task, 4, seed)
-    answers = Answers([task], {task.name: targets})
+    scale = (0.5, 2.0, -1.0, 2.0) if task.kind == "regression" else (0.0, 1.0, *output_range(task.kind, 5))
+    scales = {task.name: scale} if is_clipped else {}
+    answers = Answers([task], {task.name: targets}, scales=scales)
     for one in outputs:
         answers.add({task.name: one})
     assert task.averaging is not None
     average = average_outputs([outputs[member].double() for member in members], task.averaging)
-    losses, present = task.row_losses(average, targets.double())
-    rows = torch.where(present.bool(), losses, torch.nan).numpy()
+    rows = row_losses_of(task, average[None], targets.double(), scales.get(task.name))[0]
     np.testing.assert_allclose(answers.row_losses(0, tuple(members)), rows)
     for part, inside in ((ALL, slice(None)), (FIRST, answers.first), (SECOND, ~answers.first)):
         known = rows[inside][~np.isnan(rows[inside])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.learn import Task, first_half, weighted_losses
+from tagalong.learn import Task, clip_outputs, first_half, row_losses_of, weighted_losses
 
 Array = NDArray[np.float64]
+Scale = tuple[float, ...]
 Members = tuple[int, ...]  # the networks of an average; a network that occurs twice counts twice
 MAX_ELEMENTS = 2**22  # answers that are averaged at once
 TINY = 1e-300  # the smallest probability
@@ -29,6 +31,7 @@ class Answers:
         targets: the targets [rows, …] of each task, with NaN for missing labels.
         clusters: one cluster label per row, or None. Rows in the same cluster are in the same half.
         weights: the weight of each row in mean losses, or None if all rows count the same.
+        scales: see `Problem.answer_scales`. Averages are clipped as they are when they are scored and served.
 
     Attributes:
         tasks: the tasks.
@@ -50,6 +53,7 @@ class Answers:
         targets: Mapping[str, Tensor],
         clusters: Tensor | None = None,
         weights: Tensor | None = None,
+        scales: Mapping[str, Scale] | None = None,
     ) -> None:
         self.tasks, self.worth = tuple(tasks), np.ones(len(tasks))
         halves = first_half(len(targets[self.tasks[0].name]), clusters)
@@ -57,7 +61,9 @@ class Answers:
         self._weights = None if weights is None else weights.double().cpu()
         parts = torch.stack([torch.ones_like(halves), halves, ~halves], 1).double()
         self._parts = parts if self._weights is None else parts * self._weights[:, None]
-        self._answers = [_answers_of(task, targets[task.name].cpu()) for task in self.tasks]
+        self._answers = [
+            _answers_of(task, targets[task.name].cpu(), (scales or {}).get(task.name)) for task in self.tasks
+        ]
 
     def add(self, outputs: Mapping[str, Tensor]) -> None:
         """Adds a network, given its outputs for the tasks that it was trained on."""
@@ -121,8 +127,9 @@ class Answers:
 class _TaskAnswers:
     """The answers of networks for one task, in a form in which they can be averaged: here, outputs or probabilities."""
 
-    def __init__(self, task: Task, targets: Tensor) -> None:
-        self.task, self.targets = task, targets.double() if targets.is_floating_point() else targets
+    def __init__(self, task: Task, targets: Tensor, scale: Scale | None) -> None:
+        self.task, self.scale = task, scale
+        self.targets = targets.double() if targets.is_floating_point() else targets
         self.present = targets.isfinite().flatten(1).any(1) if targets.dim() > 1 else targets.isfinite()
         self.places: list[int | None] = []  # of each network among the answers, or None if it does not have the task
         self._values: list[Tensor] = []
@@ -176,44 +183,45 @@ class _TaskAnswers:
             outputs = means.clamp(min=TINY).log()
         if self.task.averaging == "sigmoid":
             outputs = outputs[..., 1] - outputs[..., 0]
-        return torch.stack([self.task.row_losses(one, self.targets)[0].double() for one in outputs])
+        return torch.from_numpy(row_losses_of(self.task, outputs, self.targets, self.scale))
 
 
-class _Errors(_TaskAnswers):
-    """Errors of a regression: the error of an average is the average of the errors."""
+class _Values(_TaskAnswers):
+    """Values of a regression, whose losses are computed sooner here."""
 
     def to_answers(self, outputs: Tensor) -> Tensor:
-        return outputs.reshape(self.targets.shape) - self.targets
+        return outputs.reshape(self.targets.shape)
 
     def row_losses(self, means: Tensor) -> Tensor:
+        losses = (clip_outputs(self.task, means, self.scale) - self.targets).square()
         # Rows with several values count as much as others.
-        return means.square().flatten(2).nanmean(2) if means.dim() > 2 else means.square()
+        return losses.flatten(2).nanmean(2) if losses.dim() > 2 else losses
 
 
-class _TrueClass(_TaskAnswers):
-    """Probabilities of the true class, which determine the cross-entropy of an average."""
+class _Classes(_TaskAnswers):
+    """Probabilities of classes, whose cross-entropy is computed sooner here."""
 
-    def __init__(self, task: Task, targets: Tensor) -> None:
-        super().__init__(task, targets)
+    def __init__(self, task: Task, targets: Tensor, scale: Scale | None) -> None:
+        super().__init__(task, targets, scale)
         self._labels = torch.where(targets.isfinite(), targets, 0).long()
         weights = task.class_weights
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64)[self._labels]
-
-    def to_answers(self, outputs: Tensor) -> Tensor:
-        if self.task.kind == "binary":
-            signs = 2.0 * self._labels - 1
-            return torch.sigmoid(outputs.reshape(self._labels.shape) * signs)
-        return torch.softmax(outputs, 1).gather(1, self._labels[:, None])[:, 0]
+        # The limits of logits and of log-probabilities, as those of probabilities
+        limits = torch.tensor((-math.inf, math.inf) if scale is None else scale[2:], dtype=torch.float64)
+        low, high = (limits.sigmoid() if task.kind == "binary" else limits.exp()).tolist()
+        self._low, self._high = max(low, TINY), min(high, 1.0)
 
     def row_losses(self, means: Tensor) -> Tensor:
-        losses = -means.clamp(min=TINY).log()
+        clipped = means.flatten(1, -2).clamp(self._low, self._high)  # [averages, rows, classes]
+        labels = self._labels.expand(len(means), -1).unsqueeze(2)
+        losses = clipped.sum(2).log() - clipped.gather(2, labels).squeeze(2).log()
         return losses if self._weights is None else losses * self._weights
 
 
-def _answers_of(task: Task, targets: Tensor) -> _TaskAnswers:
+def _answers_of(task: Task, targets: Tensor, scale: Scale | None) -> _TaskAnswers:
     if task.loss is None and task.kind == "regression" and task.averaging == "outputs":
-        return _Errors(task, targets)
+        return _Values(task, targets, scale)
     plain = {"binary": "sigmoid", "multiclass": "softmax"}.get(task.kind)
     if task.loss is None and targets.dim() == 1 and plain is not None and task.averaging == plain:
-        return _TrueClass(task, targets)
-    return _TaskAnswers(task, targets)
+        return _Classes(task, targets, scale)
+    return _TaskAnswers(task, targets, scale)

@@ -37,7 +37,7 @@ from .answers import ALL, Array, Members
 from .committee import cross_fitted_rows, select_committee, select_teachers, teachers_flattery
 from .flattery import small_set_flattery
 from .proposals import Proposer, Trial
-from .yardstick import add_answers, read_answers, set_yardstick
+from .yardstick import read_answers, set_yardstick
 
 MIN_TEACHING_EFFORT, MIN_LECTURES_EFFORT = 3, 12  # for any students, and for several ways of teaching
 MIN_SEARCH_EFFORT = 8  # of the pool
@@ -284,7 +284,7 @@ class _Spender:
             self.spent += effort
             (self.lost if result.diverged else self.members).append(Member(kinds[group], group, result, effort))
             if not result.diverged:
-                add_answers(self.runner, self.answers, outputs[jobs[group]])
+                self.answers.add(outputs[jobs[group]])
         return results
 
     def _of(self, *kinds: str) -> list[Member]:

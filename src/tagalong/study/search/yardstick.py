@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
-from tagalong.learn import Job, clip_outputs, row_influences, row_skills
+from tagalong.learn import Job, row_influences, row_skills
 
 from ..evidence import constants_and_units, label_counts
 from ..rule import FEWEST_LABELS, FEWEST_OF_RARER_CLASS
@@ -40,22 +39,12 @@ def read_answers(runner: Runner, jobs: Iterable[Job]) -> Answers:
     """Returns the answers of networks on the validation rows, for tasks whose answers can be averaged."""
     tasks = [task for name in runner.tasks if (task := runner.task(name)) is not None]
     val = runner.problem.val
-    answers = Answers(tasks, runner.targets("val"), val.groups, val.weights)
+    answers = Answers(tasks, runner.targets("val"), val.groups, val.weights, runner.problem.answer_scales)
     jobs = list(jobs)
     outputs = runner.outputs(jobs, "val")
     for job in jobs:
-        add_answers(runner, answers, outputs[job])
+        answers.add(outputs[job])
     return answers
-
-
-def add_answers(runner: Runner, answers: Answers, outputs: Mapping[str, Tensor]) -> None:
-    """Adds the answers of a network, which are clipped to the range in which they are served."""
-    scales = runner.problem.answer_scales
-    clipped = {}
-    for task in answers.tasks:
-        if task.name in outputs:
-            clipped[task.name] = clip_outputs(task, outputs[task.name][None], scales.get(task.name))[0]
-    answers.add(clipped)
 
 
 def set_yardstick(runner: Runner, answers: Answers) -> Yardstick:
