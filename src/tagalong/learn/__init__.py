@@ -65,7 +65,6 @@ from .rows import (
 )
 from .scoring import (
     average_scores_on as average_scores_on,
-    clip_outputs as clip_outputs,
     outputs_on as outputs_on,
     outputs_on_rows as outputs_on_rows,
     row_losses_of as row_losses_of,
