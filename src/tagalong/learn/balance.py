@@ -129,7 +129,7 @@ class Balancer(nn.Module):
             losses: the loss of each task [tasks].
             factor: what to multiply all gradients by, for a `GradScaler`.
         """
-        (losses * self.coefficients(losses, factor)).sum().backward()
+        losses.backward(self.coefficients(losses, factor))
 
     def coefficients(self, losses: Tensor, factor: Tensor) -> Tensor:
         """Returns how much each loss [tasks] counts, times the factor, and trains what determines this."""

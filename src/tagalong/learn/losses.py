@@ -33,57 +33,41 @@ def mean_loss(task: Task, outputs: Tensor, targets: Tensor, weights: Tensor | No
     return _divide(losses.sum(), counted.sum())
 
 
-class Labels(NamedTuple):
-    """The labels of a family of tasks, or of a separate task, on some rows.
-
-    Attributes:
-        values: the targets [networks, rows, tasks, …]. In a family, missing labels are 0.
-        present: 1 for each label that is present and 0 for the others, or None if none is missing or the task is
-            separate.
-    """
-
-    values: Tensor
-    present: Tensor | None
-
-
 class LabeledBatch(NamedTuple):
     """Some rows with their labels.
 
     Attributes:
         inputs: [rows, …], or [seeds, rows, …] if networks have different seeds.
-        labels: the labels of each family, then of each separate task.
+        targets: the targets of each family, then of each separate task [networks, rows, tasks, …]. In a family, missing
+            labels are 0.
+        present: 1 for each label of the families that is present and 0 for the others [networks, rows, tasks], or None
+            if none is missing.
         weights: the weight of each row [networks, rows, 1], or None if all rows count the same.
     """
 
     inputs: Tensor
-    labels: list[Labels]
+    targets: list[Tensor]
+    present: Tensor | None
     weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The labels of a family of tasks, or of a separate task, on all rows. Each different target is stored once.
+    """The targets of some tasks on all rows, or which of them are present. Each different target is stored once.
 
     Attributes:
         values: the different targets [rows, columns, …].
-        present: see `Labels`.
         columns: the column of each network and task [networks, tasks], or None if all networks have the same columns.
     """
 
     values: Tensor
-    present: Tensor | None
     columns: Tensor | None = None
 
-    def on(self, rows: Tensor) -> Labels:
-        """Returns the labels on the rows with these indices [networks, rows]."""
-        return Labels(
-            self._select(self.values, rows), None if self.present is None else self._select(self.present, rows)
-        )
-
-    def _select(self, table: Tensor, rows: Tensor) -> Tensor:
+    def on(self, rows: Tensor) -> Tensor:
+        """Returns the values on the rows with these indices [networks, rows]."""
         if self.columns is None:
-            return select_rows(table, rows)
-        return table[rows.unsqueeze(-1), self.columns.unsqueeze(1)]
+            return select_rows(self.values, rows)
+        return self.values[rows.unsqueeze(-1), self.columns.unsqueeze(1)]
 
 
 class Losses:
@@ -122,6 +106,7 @@ class Losses:
                 self.separate.append(task)
         self.families = list(families.values())
         self.tasks = [*(task for family in self.families for task in family), *self.separate]
+        self._sizes = [sum(task.head_size for task in family) for family in self.families]
         like = next(iter(outputs.values()))
         places = [self.tasks.index(task) for task in tasks]
         self._places = None if places == sorted(places) else torch.tensor(places, device=like.device)
@@ -131,10 +116,9 @@ class Losses:
         networks = [np.flatnonzero(trained[:, tasks.index(task)]) for task in self.separate]
         self._trained_by = [torch.from_numpy(numbers).to(like.device) for numbers in networks]
 
-    @property
-    def sizes(self) -> list[int]:
-        """The number of outputs of each family."""
-        return [sum(task.head_size for task in family) for family in self.families]
+    def split(self, outputs: Tensor) -> Sequence[Tensor]:
+        """Splits the outputs of all families [networks, rows, outputs]."""
+        return outputs.split(self._sizes, 2) if len(self._sizes) > 1 else [outputs]
 
     def join(self, outputs: Mapping[str, Tensor]) -> list[Tensor]:
         """Joins the outputs of each family, and appends those of the separate tasks [networks, rows, outputs].
@@ -146,32 +130,33 @@ class Losses:
         joined += [outputs[task.name] for task in self.separate]
         return [values.unsqueeze(0) for values in joined] if self._is_single else joined
 
-    def tables(self, targets: Targets, own: Sequence[Targets] = ()) -> list[LabelTable]:
-        """Prepares the targets of all rows, for each family and each separate task.
+    def tables(self, targets: Targets, own: Sequence[Targets] = ()) -> tuple[list[LabelTable], LabelTable | None]:
+        """Prepares the targets of all rows, for each family and each separate task, and which labels are present.
+
+        Labels of separate tasks are not marked as present, and None means that no others are missing.
 
         Args:
             targets: the targets of each task.
             own: for each network, the targets that replace these, by task. If empty, no targets are replaced.
         """
         groups = [*self.families, *([task] for task in self.separate)]
-        return [self._make_table(group, targets, own) for group in groups]
+        tables = [self._make_table(group, targets, own) for group in groups]
+        if not self.families:
+            return tables, None
+        distinct, columns = _columns(self.tasks[: len(self.tasks) - len(self.separate)], targets, own)
+        present = torch.stack([target.isfinite().unsqueeze(1).flatten(1).all(1) for target in distinct], 1)
+        is_complete = bool(present.all())
+        return tables, None if is_complete else LabelTable(present.to(tables[0].values), columns)
 
     def _make_table(self, tasks: Sequence[Task], targets: Targets, own: Sequence[Targets]) -> LabelTable:
-        distinct, columns, like = [targets[task.name] for task in tasks], None, targets[tasks[0].name]
-        if any(task.name in replaced for replaced in own for task in tasks):
-            distinct = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
-            if len(own) > 1:
-                distinct, numbers = _distinct(distinct)
-                columns = torch.tensor(numbers, device=like.device).view(-1, len(tasks))
+        distinct, columns = _columns(tasks, targets, own)
         if len({target.dim() for target in distinct}) > 1:  # classes, and probabilities of classes
             size = tasks[0].head_size
             distinct = [to_probabilities(target, size) if target.dim() == 1 else target for target in distinct]
-        values = torch.stack([target.to(like) for target in distinct], 1)
-        if tasks[0] in self.separate:
-            return LabelTable(values, None, columns)
-        finite = values.isfinite()
-        present = finite.flatten(2).all(2) if values.dim() > 2 else finite
-        return LabelTable(torch.where(finite, values, 0), None if present.all() else present.to(values), columns)
+        values = torch.stack([target.to(targets[tasks[0].name]) for target in distinct], 1)
+        if tasks[0] not in self.separate:
+            values = torch.where(values.isfinite(), values, 0)
+        return LabelTable(values, columns)
 
     def row_losses(self, outputs: Sequence[Tensor], batch: LabeledBatch) -> tuple[Tensor, Tensor | None]:
         """Returns the loss of each row for each task [networks, rows, tasks], times the weight of the row.
@@ -184,32 +169,30 @@ class Losses:
             batch: the rows.
         """
         first = len(self.families)
-        parts = [
-            (_family_losses(family, values, labels), labels.present)
-            for family, values, labels in zip(self.families, outputs[:first], batch.labels[:first], strict=True)
-        ]
-        separate = zip(self.separate, outputs[first:], batch.labels[first:], self._trained_by, strict=True)
-        parts += [self._separate_losses(*part) for part in separate]
+        families = zip(self.families, outputs[:first], batch.targets[:first], strict=True)
+        separate = zip(self.separate, outputs[first:], batch.targets[first:], self._trained_by, strict=True)
+        of_families = [_family_losses(*part) for part in families]
+        of_separate = [self._separate_losses(*part) for part in separate]
 
-        losses, counted = parts[0]
-        if len(parts) > 1:
-            losses, counted = torch.cat([part for part, _ in parts], -1), None
-            if any(present is not None for _, present in parts):
-                masks = [torch.ones_like(part) if mask is None else mask.expand_as(part) for part, mask in parts]
-                counted = torch.cat(masks, -1)
+        parts = [*of_families, *(part for part, _ in of_separate)]
+        losses, counted = parts[0] if len(parts) == 1 else torch.cat(parts, -1), batch.present
+        if of_separate:
+            in_families = losses[..., : -len(of_separate)]
+            mask = torch.ones_like(in_families) if counted is None else counted.expand_as(in_families)
+            counted = torch.cat([mask, *(present for _, present in of_separate)], -1)
         if counted is not None:
             losses = losses * counted
         if batch.weights is not None and counted is None:
             counted = torch.ones_like(losses)
         return (losses, None) if counted is None else _weigh(losses, counted, batch.weights)
 
-    def _separate_losses(self, task: Task, outputs: Tensor, labels: Labels, networks: Tensor) -> tuple[Tensor, Tensor]:
+    def _separate_losses(self, task: Task, outputs: Tensor, targets: Tensor, networks: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the losses [networks, rows, 1] of a separate task, and 1 for each label that is present, otherwise 0.
 
         Networks that do not train the task are left out, since a loss of any kind may be infinite, and 0 times infinity
         is not 0.
         """
-        targets = labels.values[:, :, 0]
+        targets = targets[:, :, 0]
         if self._is_single:
             losses, present = task.row_losses(outputs[0], targets[0])
             return losses[None, :, None], present[None, :, None]
@@ -247,13 +230,13 @@ def _divide(sums: Tensor, counts: Tensor) -> Tensor:
     return sums / counts.clamp(min=torch.finfo(counts.dtype).tiny)  # 0 if nothing counts
 
 
-def _family_losses(family: Sequence[Task], outputs: Tensor, labels: Labels) -> Tensor:
+def _family_losses(family: Sequence[Task], outputs: Tensor, targets: Tensor) -> Tensor:
     """Returns the losses [networks, rows, tasks] of a family, as if no label was missing.
 
     If the network has several members, the outputs are [networks, rows · members, outputs], and the loss of a row is
     the mean over the members.
     """
-    task, targets = family[0], labels.values
+    task = family[0]
     members = outputs.shape[1] // targets.shape[1]
     if members > 1:
         targets = targets.repeat_interleave(members, 1)
@@ -283,14 +266,14 @@ class LabeledRows:
         self, rows: Rows, losses: Losses, own: Sequence[Targets] = (), weights: Sequence[Tensor | None] | None = None
     ) -> None:
         self._rows, self._losses = rows, losses
-        self._tables = losses.tables(rows.targets, own) if isinstance(rows, Split) else []
+        self._tables, self._present = losses.tables(rows.targets, own) if isinstance(rows, Split) else ([], None)
         self._weights: LabelTable | None = None
         distinct, numbers = _distinct([rows.weights] if weights is None else weights)
         if any(tensor is not None for tensor in distinct):
             ones = losses.weights.new_ones(len(rows))
             values = torch.stack([ones if tensor is None else tensor.to(ones) for tensor in distinct], 1)
             columns = torch.tensor(numbers, device=ones.device).unsqueeze(1) if len(distinct) > 1 else None
-            self._weights = LabelTable(values, None, columns)
+            self._weights = LabelTable(values, columns)
 
     def batch(self, rows: Tensor) -> LabeledBatch:
         """Returns these rows, [rows] or [seeds, rows]."""
@@ -300,13 +283,16 @@ class LabeledRows:
         inputs, of_networks = select_rows(self._rows.inputs, rows), rows.unsqueeze(0)
         if rows.dim() > 1:
             of_networks = rows.repeat_interleave(len(self._losses.weights) // len(rows), 0)
-        weights = None if self._weights is None else self._weights.on(of_networks).values
-        return LabeledBatch(inputs, [table.on(of_networks) for table in self._tables], weights)
+        targets = [table.on(of_networks) for table in self._tables]
+        present = None if self._present is None else self._present.on(of_networks)
+        weights = None if self._weights is None else self._weights.on(of_networks)
+        return LabeledBatch(inputs, targets, present, weights)
 
     def _label_streamed(self, batch: Batch) -> LabeledBatch:
         inputs, targets = batch
+        tables, present = self._losses.tables(targets)
         rows = torch.arange(len(inputs), device=inputs.device).unsqueeze(0)
-        return LabeledBatch(inputs, [table.on(rows) for table in self._losses.tables(targets)])
+        return LabeledBatch(inputs, [table.on(rows) for table in tables], None if present is None else present.on(rows))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[LabeledBatch]:
         """Yields the batches of an epoch; see `StreamedRows.batches`."""
@@ -346,6 +332,17 @@ class LabeledRows:
         halves = self._losses.reorder(sums.double().cpu())  # [losses and counts, halves, networks, tasks]
         total = _divide(*halves.sum(1))
         return torch.stack([total, *(halves[0] / halves[1])], -1).numpy()
+
+
+def _columns(tasks: Sequence[Task], targets: Targets, own: Sequence[Targets]) -> tuple[list[Tensor], Tensor | None]:
+    """Returns the different targets of some tasks, and the column of each network and task, see `LabelTable`."""
+    if not any(task.name in replaced for replaced in own for task in tasks):
+        return [targets[task.name] for task in tasks], None
+    of_networks = [replaced.get(task.name, targets[task.name]) for replaced in own for task in tasks]
+    if len(own) == 1:
+        return of_networks, None
+    distinct, numbers = _distinct(of_networks)
+    return distinct, torch.tensor(numbers, device=distinct[0].device).view(-1, len(tasks))
 
 
 def _distinct(tensors: Sequence[Item]) -> tuple[list[Item], list[int]]:

@@ -146,7 +146,7 @@ class ModuleStep:
         if self._joined_heads is None or not (self.network.training or isinstance(self._joined_heads, nn.Linear)):
             return self.losses.join(self.network(inputs))
         outputs = self._joined_heads(self.network.encode(inputs)).unsqueeze(0)
-        return torch.split(outputs, self.losses.sizes, 2)
+        return self.losses.split(outputs)
 
     def _measured_losses(self, batch: LabeledBatch, meter: AffinityMeter) -> Tensor:
         """Returns the loss of each task [tasks], after a measurement if one is due.

@@ -192,7 +192,7 @@ class Task:
         if values.shape != targets.shape:
             raise self._shape_error(values, outputs, targets)
         if self.kind == "regression":
-            return (values - targets).square()
+            return functional.mse_loss(values, targets, reduction="none")
         if self.class_weights is None:
             return functional.binary_cross_entropy_with_logits(values, targets, reduction="none")
         # Linear in the target, like the unweighted loss: a probability has the expected loss of a label drawn from it.
