@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from external_losses import TASKS, tell, tell_all
+from external_losses import TASKS, losses_of, tell, tell_all
 
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput
@@ -64,6 +64,20 @@ def test_a_new_plan_uses_the_results_of_earlier_ones(tmp_path: Path) -> None:
     fresh = planned_study(methods=("stl", "hoa"))
     tell_all(fresh)
     assert study.results().records == fresh.results().records
+
+
+def test_losses_become_skill_if_those_of_constants_are_given(tmp_path: Path) -> None:
+    constants = {"a": 2.0, "b": 3.0, "c": 4.0, "d": 5.0}
+    study = ExternalStudy([Task(name, "regression", constant_loss=loss) for name, loss in constants.items()], tmp_path)
+    study.plan(methods=["stl"], seeds=2)
+    tell_all(study)
+    for same in (study, ExternalStudy.load(tmp_path)):
+        verdict = same.results().verdict()
+        assert not verdict.relative
+        for answer in verdict.per_task:
+            losses = [losses_of(TASKS, seed, "test")[answer.task] for seed in range(2)]
+            expected = 1 - np.mean(losses) / constants[answer.task]
+            assert answer.before.estimate == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_plan_whose_store_was_removed_is_planned_again(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def gather_evidence(
     has_labels = runner is not None and len(runner.problem.val) > 0
     constants: dict[str, dict[str, NDArray[np.float64]]] = {part: {} for part in PARTS}
     units: dict[str, float] = {}
-    if runner is not None and has_labels:
+    if runner is not None:
         constants, units = constants_and_units(runner)
     heavy_tails = tuple(task for task in units if _has_heavy_tails(constants["test"][task]))
     relative = tuple(task for task in records[0].test if task not in units)
@@ -168,9 +168,13 @@ def constants_and_units(runner: Runner) -> tuple[dict[str, dict[str, NDArray[np.
     """Returns the losses of the constants on every row of "val" and "test", and the unit of each task's skill.
 
     Constants are best for the training labels. If there are none, as with networks that are trained elsewhere, they are
-    best for the validation labels, and the unit is their loss on the known rows.
+    best for the validation labels, and the unit is their loss on the known rows. If there are no labels at all, their
+    mean loss may be given (see `Task.constant_loss`).
     """
     problem = runner.problem
+    if not len(problem.val):
+        means = {task.name: task.constant_loss for task in problem.tasks if task.constant_loss is not None}
+        return {part: {task: np.array([mean]) for task, mean in means.items()} for part in PARTS}, means
     if runner.trains:
         outputs = skill_constants(problem)
         return {part: constant_losses(problem, part, outputs) for part in PARTS}, skill_units(problem, outputs)

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -72,7 +73,8 @@ class ExternalStudy:
     same folder; each sees the results of the others.
 
     Args:
-        tasks: the names of all tasks, or `Task` objects, which are required if `targets` are given.
+        tasks: the names of all tasks, or `Task` objects, which are required if `targets` are given. Losses that you
+            tell become skill if all tasks have a `Task.constant_loss`.
         out: the study's folder. If None, results are kept in memory only.
         targets: the labels of all validation and test rows, `{"val": {task: labels}, "test": {task: labels}}`, with NaN
             for missing labels. With targets, `tell` takes predictions instead of losses, and answers of several
@@ -115,14 +117,17 @@ class ExternalStudy:
     def _set_labels(self, tasks: Sequence[Task], labels: Labels | None, logits: bool) -> None:
         self._labels, self._logits = labels, logits
         if labels is None:
-            self._problem = without_rows(self.tasks, NAME)
+            known = {task.name: task.constant_loss for task in tasks if isinstance(task, Task)}
+            problem = without_rows(self.tasks, NAME)
+            named = tuple(replace(task, constant_loss=known.get(task.name)) for task in problem.tasks)
+            self._problem = replace(problem, tasks=named)
         else:
             self._problem = problem_with_labels(NAME, tasks, labels)
 
     @staticmethod
     def load(out: str | os.PathLike[str]) -> ExternalStudy:
         """Returns the study in a folder."""
-        study = ExternalStudy([task.name for task in _read_plan(Path(out)).tasks], out)
+        study = ExternalStudy(_read_plan(Path(out)).tasks, out)
         if study._plan is None:
             hint = "plan the study again, and add the results again"
             raise InvalidInput(Path(out) / "run.sqlite", "must contain the results of the plan", "none", hint)
@@ -178,7 +183,7 @@ class ExternalStudy:
         names = [method.name for method in request.methods]
         self._affinities = {method: one for method, one in affinities.items() if method in names}
         plan = Plan(
-            # Without targets, only the names matter, and a task may have a loss that JSON cannot represent.
+            # Without targets, only names and constants matter; a task may have a loss that JSON cannot represent.
             tasks=list(self._problem.tasks),
             with_targets=self._labels is not None,
             logits=self._logits,

@@ -40,7 +40,7 @@ class Plan(BaseModel):
     """What to compare, as it is stored; labels and affinities are in the store.
 
     Attributes:
-        tasks: the tasks. Without targets, only their names matter.
+        tasks: the tasks. Without targets, only their names and the losses of their constants matter.
         with_targets: whether the labels are known.
         logits: whether predictions for classes are logits.
         methods: the names of the methods.
