@@ -172,6 +172,24 @@ def notes_about(problem: Problem, column: str) -> list[str]:
     return [note for note in problem.notes if re.search(rf"\b{column}\b", note)]
 
 
+@pytest.mark.parametrize(
+    ("shared", "settings", "named"),
+    [
+        (5, {}, {"visit", "patient_id"}),
+        (5, {"ignore": ["visit", "patient_id"]}, {"patient_id"}),
+        (1, {}, {"visit"}),
+        (5, {"group_column": "patient_id"}, set()),
+        (5, {"split": [range(60), range(60, 80), range(80, 100)]}, set()),
+    ],
+)
+def test_notes_name_columns_that_speak_against_a_random_split(shared, settings, named) -> None:
+    rows = np.arange(100)
+    days = np.datetime64("2020-01-01") + rows
+    table = {"height": rows % 7, "visit": days.astype(str), "patient_id": rows // shared, "wage": np.sin(rows)}
+    notes = [note for note in Problem.from_table(table, ["wage"], **settings).notes if "split at random" in note]
+    assert {name for name in table for note in notes if name in note} == named
+
+
 def test_columns_find_their_role_and_notes_name_them(frame, tmp_path) -> None:
     draw = np.random.default_rng(1)
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(draw.integers(0, 900, ROWS), "D")

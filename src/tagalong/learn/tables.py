@@ -53,6 +53,7 @@ SPLIT_ALIASES = {
 ROWS_PER_LEVEL = 5  # on average, of a text column that is taken for categories
 NEARLY_ALL = 0.99
 MIN_IDS = 30  # with fewer rows, any integers may be distinct
+ROWS_PER_ID = 2  # on average, of an ID that groups rows
 SEQUENCE = 1.2  # the range of integer IDs, relative to their number
 # Not "bmi_index", which is a measurement.
 ID_NAME = re.compile(
@@ -139,6 +140,8 @@ def fields_from_table(
     if name is None:
         name = Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table"
     notes = _preparation_notes(columns, roles, fields["table"]) if roles else []
+    if groups is None and are_fractions(split):
+        notes += _random_split_notes(columns.drop(columns=list(uses["targets"])), roles)
     return source.named_fields(name, fields, notes, warnings)
 
 
@@ -234,6 +237,19 @@ def _looks_like_id(column: pd.Series) -> bool:
     if (present % 1 != 0).any() or not present.is_unique:
         return False
     return bool(np.ptp(present) + 1 <= SEQUENCE * len(present)) or ID_NAME.search(str(column.name)) is not None
+
+
+def _random_split_notes(columns: pd.DataFrame, roles: Mapping[str, str]) -> list[str]:
+    """Names dates and shared IDs, since rows that are close or belong together make a random split too optimistic."""
+    notes = []
+    dates = [name for name, role in roles.items() if role not in ("number", "category", *LEFT_OUT)]
+    if dates:
+        notes.append(f"split at random; if later rows are to be predicted, split by time ({first_few(dates, 5)})")
+    ids = [name for name in columns if ID_NAME.search(str(name))]
+    shared = [name for name in ids if columns[name].nunique() * ROWS_PER_ID <= columns[name].count()]
+    if shared:
+        notes.append(f"split at random; if rows with the same ID are alike, use a group column: {first_few(shared, 5)}")
+    return notes
 
 
 def _preparation_notes(columns: pd.DataFrame, roles: Mapping[str, str], table: Table) -> list[str]:
