@@ -418,7 +418,8 @@ def gain_by_models(verdict: Verdict, *, title: str = "What each further model bu
     families = [family for family in FAMILIES if any(family == known for _, known in ways)]
 
     def place(models: int, family: str) -> float:
-        return numbers.index(models) + 1 + OFFSET * (families.index(family) - (len(families) - 1) / 2)
+        beside = [other for other in families if (models, other) in ways]  # around the tick of so many models
+        return numbers.index(models) + 1 + OFFSET * (beside.index(family) - (len(beside) - 1) / 2)
 
     best = [(key, way) for key, way in ways.items() if verdict.by_budget.get(key[0]) == way]
     traces = [
