@@ -175,9 +175,7 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 OutFolder = Annotated[Path | None, option(OUTPUT, "The output folder of the run.", "FOLDER", "--out", "-o")]
 OutFile = Annotated[Path | None, option(OUTPUT, "The file to write.", "FILE", "--out", "-o")]
 JsonOption = Annotated[bool, option(OUTPUT, "Print only JSON.", None, "--json")]
-QuietOption = Annotated[
-    bool, option(OUTPUT, "Print only the answer, without tables or progress.", None, "--quiet", "-q")
-]
+QuietOption = Annotated[bool, option(OUTPUT, "Print only the answer, without data or progress.", None, "--quiet", "-q")]
 AllOption = Annotated[bool, option(COMPARISON, "Show every method and task, not only the answer.", None, "--all")]
 KindsOption = Annotated[
     Mapping[str, Any] | None,

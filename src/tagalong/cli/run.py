@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tagalong.errors import InvalidInput, first_few, pluralize
+from tagalong.errors import InvalidInput, did_you_mean, first_few, pluralize
 from tagalong.rendering import TextTable, terminal_width
 
 from .options import (
@@ -74,7 +74,8 @@ def run(
     if changes.tasks is not None:
         problem = problem.only(changes.tasks)
     if unknown := [name for name in weights or () if name not in problem.names]:
-        raise InvalidInput("weights", f"must name tasks: {first_few(problem.names)}", first_few(unknown))
+        hint = did_you_mean(unknown[0], problem.names)
+        raise InvalidInput("weights", "must name tasks", first_few(list(map(repr, unknown))), hint)
     tasks = tuple(replace(task, weight=(weights or {}).get(task.name, task.weight)) for task in problem.tasks)
     recipe, known = dict(changes.recipe or ()), [setting.name for setting in fields(problem.recipe)]
     if unknown := [name for name in recipe if name not in known]:
@@ -138,9 +139,9 @@ def compare(
     folder = out or Path("runs") / problem.name
     with StudyProgress(json or quiet) as progress:
         study = Study(problem, folder, progress=progress, **given(training))
-        study.check(**request)
+        folds = study.check(**request).repeats
         if not (json or quiet):
-            introduce(problem, about)
+            introduce(problem, about, folds)
         results = study.run(**request)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
@@ -153,17 +154,19 @@ def compare(
         print_line(f"to make predictions: tagalong predict {folder} NEW.csv")
 
 
-def introduce(problem: Problem, about: str) -> None:
+def introduce(problem: Problem, about: str, folds: int) -> None:
     from tagalong.learn import label_summary
 
-    summary = label_summary(problem)
-    rows = ", ".join(f"{len(split):,} {part}" for part, split in problem.splits.items())
+    first = problem.folds(folds)[0] if folds > 1 else problem  # the rows of folds differ from those of one split
+    summary = label_summary(first)
+    rows = ", ".join(f"{len(split):,} {part}" for part, split in first.splits.items())
+    which = f"rows of the first of {folds} folds" if folds > 1 else "rows"
     shown = TextTable("task", "kind", *SPLITS, "positives", numbers=(*SPLITS, "positives"), names=("task",))
     if about:
         shown = TextTable("", "")
         shown.rows = [("Data", about), ("Tasks", ", ".join(problem.names)), ("Rows", rows)]
     else:
-        print_line(f"{problem.name}: {pluralize(len(problem.tasks), 'task')}; rows: {rows}; labels per task:")
+        print_line(f"{problem.name}: {pluralize(len(problem.tasks), 'task')}; {which}: {rows}; labels per task:")
         for task in problem.tasks[:MAX_TASK_ROWS]:
             positives = " / ".join(map(str, summary.positives.get(task.name, {}).values()))
             shown.add_row(task.name, task.kind, *map(str, summary.labels[task.name].values()), positives)

@@ -13,6 +13,7 @@ import torch
 from tagalong.errors import (
     InvalidInput,
     collect,
+    did_you_mean,
     first_few,
     is_integer,
     is_positive,
@@ -203,7 +204,7 @@ def _read_methods(methods: Sequence[str | Method], options: Options, problems: l
 def _read_time(time: str | float | None) -> float | None:
     seconds = read_seconds(time) if isinstance(time, str) else time
     if time is not None and not is_positive(seconds):
-        raise InvalidInput("time", "must be a duration such as '10min', or a number of seconds", repr(time))
+        raise InvalidInput("time", "must be a duration such as '10min' or '90s'", repr(time))
     return seconds
 
 
@@ -238,6 +239,8 @@ def _read_repeats(repeats: int | None, seeds: int | Sequence[int] | None, proble
     if seeds is not None:
         hint = "omit one of them: each fold has one seed"
         raise InvalidInput("`repeats` and `seeds`", "must not both be given", f"{repeats!r}, {seeds!r}", hint)
+    if not is_integer(repeats, 3):
+        raise InvalidInput("repeats", "must be 1, or at least 3", repr(repeats))
     return len(problem.folds(repeats))
 
 
@@ -264,5 +267,6 @@ def _read_reference(
         return ("boosting", None) if is_table and ("boosting", None) in labels else TOGETHER
     if reference in (words := {label_key(label): label for label in labels}):
         return words[reference]
-    problems.append(InvalidInput("reference", f"must be one of {first_few(list(words))}", repr(reference)))
+    expected = "must be a method in the comparison"
+    problems.append(InvalidInput("reference", expected, repr(reference), did_you_mean(reference, words)))
     return TOGETHER
