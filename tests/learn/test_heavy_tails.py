@@ -11,6 +11,7 @@ import torch
 
 from tagalong.group import Group
 from tagalong.learn import Job, Problem, constant_scores, score_outputs, train
+from tagalong.learn.preparation import NumberColumn
 from tagalong.study.best import Best, ServedTask
 
 TARGETS = ["size", "ill"]
@@ -85,3 +86,11 @@ def test_answers_are_clipped_when_scored_and_served_unless_told_otherwise() -> N
         assert score_outputs(problem.tasks[0], outputs, targets, scale).rows == pytest.approx(expected, rel=1e-5)
         served = ServedTask("y", "regression", scale).prediction(outputs)
         assert served == pytest.approx(answers, rel=1e-5)
+
+
+@pytest.mark.parametrize("ones", [1, 50, 99])
+def test_columns_with_two_values_are_equally_loud_however_rare_one_is(ones: int) -> None:
+    bits = NumberColumn.fitted("bit", pd.Series([5.0] * ones + [3.0] * (100 - ones)))
+    assert bits is not None
+    np.testing.assert_allclose(bits.inputs(np.array([3.0, 5.0]))[:, 0], [0, 2], atol=1e-12)
+    assert bits.inputs(np.array([1e6]))[0, 0] < 4, "clipped smoothly, as other numbers are"

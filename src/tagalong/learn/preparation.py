@@ -346,7 +346,8 @@ class NumberColumn:
     """A column of numbers or dates. Missing values are replaced with the median and may be marked by an indicator.
 
     Networks take numbers on a robust scale, clipped smoothly and then standardized, since a few huge values must not
-    ruin the others.
+    ruin the others. A column with two values becomes 0 and 2, a standard deviation of at most 1: standardized, the few
+    ones among many zeros, as in molecular fingerprints, would be as loud as all other inputs of their row.
 
     Attributes:
         name: the name of the column.
@@ -383,14 +384,16 @@ class NumberColumn:
             return None
         median = float(np.median(known))
         filled = np.where(np.isnan(values), median, values)
+        low, high, indicator = float(known.min()), float(known.max()), len(known) < len(values)
         center, spread, mean, deviation = float(filled.mean()), float(filled.std()), 0.0, 1.0
-        if squash:
+        if squash and len(np.unique(known)) == 2:
+            center, spread, deviation = low, (high - low) / 2, float(squash_numbers(np.array(2.0))) / 2
+        elif squash:
             low_quartile, high_quartile = np.quantile(known, [0.25, 0.75])
             center = median
             spread = float(high_quartile - low_quartile) / NORMAL_QUARTILES or float(known.std())
             squashed = squash_numbers((filled - center) / spread)
             mean, deviation = float(squashed.mean()), float(squashed.std()) or 1.0
-        low, high, indicator = float(known.min()), float(known.max()), len(known) < len(values)
         return NumberColumn(name, median, center, spread, mean, deviation, low, high, indicator, squash, dates)
 
     @property
