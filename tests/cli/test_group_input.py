@@ -27,7 +27,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("\nb,", "\na,"), "'a', 'b'"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b'"),
         (SQUARE.replace("1", '"1,5"'), "decimal separators"),
-        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "decimal separators"),
+        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "decimal commas"),
         (SQUARE.replace("source", "target"), "--axis source"),
         ("", "file.csv"),
         ("source,a,b\n", "file.csv"),

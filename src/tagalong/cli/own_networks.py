@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -169,10 +170,13 @@ def _show_next_round(study: ExternalStudy, results: Results | None, *, json: boo
     if table is not None:
         count = pluralize(len(following.networks), "network")
         place = f"round {following.round} of {following.rounds}"
-        print_line(f"{place}: train {count} for {', '.join(following.methods)}; enter the results, then run:")
-        print_line(f"tagalong verdict {table}")
+        print_line(f"{place}: train {count} for {', '.join(following.methods)}: {_names(following.networks, 3)}")
+        print_line(f"enter the results, then run: tagalong verdict {table}")
     if settling:
-        names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in settling]
-        print_line(f"To settle it, train {pluralize(len(names), 'more network')}: {first_few(names)}.")
+        print_line(f"To settle it, train {pluralize(len(settling), 'more network')}: {_names(settling, 5)}.")
     if results is not None and study.out is not None:
         print_line(f"report: {study.out / 'report.html'}")
+
+
+def _names(networks: Sequence[tuple[tuple[str, ...], int]], limit: int) -> str:
+    return first_few([f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in networks], limit)

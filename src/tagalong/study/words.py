@@ -117,29 +117,32 @@ def answer_sentences(verdict: Verdict) -> list[str]:
     reference, what = label_text(verdict.reference), label_text(verdict.recommended)
     if family_of(verdict.recommended, verdict.groups) == "blend":
         members = [group.network or "network" for group in verdict.groups]
-        what = f"{what}, the average of {', '.join(members)}"
+        what = f"the average of {' and '.join(members)}: {what}"
+    # Without constants, losses are compared with the reference's.
+    is_relative = bool(verdict.relative) and set(verdict.relative) >= {answer.task for answer in verdict.per_task}
+    explains = f"It explains {percent(verdict.skill)}"
     if verdict.recommended == verdict.reference:
-        return [f"Use {what}.", f"{_explains(verdict)}.", "On validation rows, nothing else is enough better."]
+        sentences = [f"Use {what}."] if is_relative else [f"Use {what}.", f"{explains}."]
+        return [*sentences, "On validation rows, nothing else is enough better."]
     limits = interval_text(verdict.gain)
     sure = f"95 % interval {limits}" if limits else "without a known interval"
-    sentence = f"{_explains(verdict)} instead of {percent(verdict.reference_skill)} with {reference}: "
-    sentence += f"{points(verdict.gain.estimate)} points ({sure})."
+    if is_relative:
+        sentence = f"Its losses are {percent(verdict.gain.estimate)} lower than those of {reference} ({sure})."
+    else:
+        gain = points(verdict.gain.estimate)
+        sentence = f"{explains} instead of {percent(verdict.reference_skill)} with {reference}: {gain} points ({sure})."
     if verdict.worth_it:
         return [f"Use {what}.", sentence]
     return [f"Use {what}.", sentence, f"This is the best bet, but not shown to be better than {reference}."]
 
 
-def _explains(verdict: Verdict) -> str:
-    if verdict.relative and not set(verdict.relative) < {answer.task for answer in verdict.per_task}:
-        return f"Its losses are {percent(verdict.skill)} lower than those of {label_text(verdict.reference)}"
-    return f"It explains {percent(verdict.skill)}"
-
-
 def other_sentences(verdict: Verdict) -> list[str]:
     """Returns what else to know, one sentence each: worse tasks, copies, cheaper ways, own errors, and notes."""
     sentences = []
-    if verdict.folds > 1:
+    if verdict.folds > 1 and verdict.picked_in:
         sentences.append(f"Picked in {verdict.picked_in} of {verdict.folds} folds.")
+    elif verdict.folds > 1:
+        sentences.append("No fold alone picks it: it is best on the validation rows of all folds together.")
     if verdict.worse:
         sentences.append(f"Worse beyond noise: {_names(verdict.worse)}.")
     if verdict.copies is not None and verdict.over_copies is not None:
