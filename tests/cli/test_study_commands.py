@@ -304,7 +304,7 @@ def test_a_plan_takes_an_affinity_for_each_method_in_any_direction(tagalong: Ter
         affinity = replace(Affinity.from_matrix(matrix, ["a", "b", "c"]), settings={"estimator": name})
         affinity.save(f"{name}.json")
     planned = tagalong("plan", "lookahead.json", "cosine.json", "--budgets", "2", "--out", "both")
-    assert "for mtl, stl, tag, cs;" in planned.out
+    assert "for mtl, stl, tag, cs:" in planned.out
     rows = Path("both/plan.csv").read_text()
     assert "\na+b,0,a," in rows
     assert "\nb+c,0,c," in rows

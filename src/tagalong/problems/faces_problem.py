@@ -64,6 +64,8 @@ def faces(
     for name, minimum in MIN_VALUES.items():
         if not is_integer(settings[name], minimum):
             raise InvalidInput(name, f"must be an integer ≥ {minimum}", repr(settings[name]))
+    if not is_integer(seed):
+        raise InvalidInput("seed", "must be an integer", repr(seed))
     if not (is_number(noise) and 0 <= noise <= 0.25):
         raise InvalidInput("noise", "must be between 0 and 0.25", repr(noise))
     if settings["dtype"] not in ("float32", "uint8"):

@@ -719,6 +719,7 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
         runs: the number of training runs over which the measured steps are distributed equally.
 
     Example:
+        >>> import numpy as np
         >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
         >>> plain_steps(affinity, 100)
         123
