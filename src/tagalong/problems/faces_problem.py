@@ -70,6 +70,8 @@ def faces(
         raise InvalidInput("noise", "must be between 0 and 0.25", repr(noise))
     if settings["dtype"] not in ("float32", "uint8"):
         raise InvalidInput("dtype", "must be 'float32' or 'uint8'", repr(settings["dtype"]))
+    if not is_integer(seed):
+        raise InvalidInput("seed", "must be an integer", repr(seed))
 
     random = np.random.default_rng(derive_seed(seed, "faces"))
     attributes, man, skin = draw_attributes(settings["rows"], random)
