@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tagalong.group import Group
+from tagalong.study.evidence import join_folds
 from tagalong.study.records import SkillScale
 from tagalong.study.rule import Evidence, Way, decide
 from tagalong.study.verdict import ServingCost, Verdict
@@ -145,3 +146,15 @@ def test_pure_noise_is_seldom_worth_it() -> None:
             ways.append(Way(label, (0, 1, 2), len(groups), (groups,) * 3, *map(tuple, parts), errors, cost))
         worth_it += decide(evidence(*ways)).worth_it
     assert worth_it <= 0.05 * 300
+
+
+def test_folds_with_other_models_give_those_of_the_first_at_their_mean_cost() -> None:
+    plans = PLAIN, APART
+    folds = [
+        evidence(way("mtl", 0.4, 0.4, 1, number=0), way("auto", 0.5, 0.5, cost, plan))
+        for cost, plan in zip((2, 6), plans, strict=True)
+    ]
+    joined = join_folds(folds).way(("auto", None))
+    assert joined is not None
+    assert (joined.models, joined.groups[0], joined.cost.operations) == (1, PLAIN, 4)
+    assert len(joined.val[0]["a"]) == 2 * ROWS

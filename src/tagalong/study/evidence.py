@@ -120,18 +120,23 @@ def join_folds(folds: Sequence[Evidence]) -> Evidence:
 
 
 def _join_ways(folds: Sequence[Way]) -> Way:
-    """Joins the rows of a way in all folds. You get the networks of the first fold."""
+    """Joins the rows of a way in all folds. You get the networks of the first fold; costs are means over folds."""
 
     def join(parts: Sequence[Rows]) -> Rows:
         return {task: np.concatenate([rows[task] for rows in parts]) for task in parts[0]}
 
     by_seed = zip(*(way.errors for way in folds), strict=True)
+    costs = [way.cost for way in folds]
     return replace(
         folds[0],
-        models=max(way.models for way in folds),
         val=tuple(join(parts) for parts in zip(*(way.val for way in folds), strict=True)),
         test=tuple(join(parts) for parts in zip(*(way.test for way in folds), strict=True)),
         errors=tuple({task: mean([own[task] for own in errors]) for task in errors[0]} for errors in by_seed),
+        cost=ServingCost(
+            mean([cost.operations for cost in costs]),
+            mean([cost.parameters for cost in costs]),
+            mean([cost.training for cost in costs]),
+        ),
         deciding=sum(way.deciding for way in folds),
     )
 
