@@ -105,7 +105,7 @@ def time_subsets(options: argparse.Namespace) -> list[Row]:
     list(train_many(with_epochs(problem, 1), jobs[:2], device=options.device))
     row = count_plain_trainings(problem, options.device, lambda: list(train_many(problem, jobs, device=options.device)))
     what = f"all {len(jobs) // SUBSET_SEEDS:,} × {SUBSET_SEEDS} networks of {problem.name}"
-    return [{"what": what, "networks": len(jobs), "rounds": None, **row}]
+    return [{"what": what, "networks": len(jobs), **row}]
 
 
 def time_auto(options: argparse.Namespace) -> list[Row]:
@@ -122,8 +122,7 @@ def time_auto(options: argparse.Namespace) -> list[Row]:
 
     row = count_plain_trainings(problem, options.device, study)
     what = f"auto on {problem.name}, effort {options.effort:g}, {SEEDS} seeds, {len(BUDGETS)} budgets"
-    rounds = len(settings["decisions"]["auto"]["steps"])
-    return [{"what": what, "networks": settings["spent"]["networks"], "rounds": rounds, **row}]
+    return [{"what": what, "networks": settings["spent"]["networks"], **row}]
 
 
 def time_tabm(options: argparse.Namespace) -> list[Row]:
