@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 TableSource: TypeAlias = "str | PathLike[str] | pd.DataFrame | Mapping[str, Any] | Iterable[Mapping[str, Any]]"
 DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
 QUOTED = re.compile('"[^"]*"')
-BLANK_LINES = re.compile(r"(?: *\n)*")
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})  # in lower case
 DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 

@@ -135,8 +135,6 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"effort": 9}, "`effort` applies only to 'auto' and 'best-of'"),
     ({"methods": ["auto"], "effort": 10**18}, "`effort`"),
     ({"methods": ["auto"], "effort": "soon"}, "`effort`"),
-    ({"methods": ["auto"], "passes": 1.5}, "`passes`"),
-    ({"methods": ["best-of"], "effort": 8, "passes": 1}, "`passes` applies only to 'auto'"),
 ]
 
 

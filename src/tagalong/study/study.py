@@ -97,7 +97,6 @@ class Study:
         options: Options | None = None,
         confirm: int = 0,
         effort: Any = None,
-        passes: int | None = None,
         reference: str | None = None,
         repeats: int | None = None,
         time: str | float | None = None,
@@ -118,8 +117,6 @@ class Study:
             effort: the effort that `auto` and `best-of` each spend on their decision, for all seeds together: a number
                 of training runs, "quick" (20), "normal" (60, the default), "thorough" (200), or a duration, e.g.
                 "10min". With folds, in each fold, and "quick" by default.
-            passes: the maximum number of networks of `auto` that answer a task: None for no limit, or 1, which is
-                cheapest if only one task is needed at a time.
             reference: the method that everything is compared with, e.g. "stl" or, with its budget, "ensemble:2".
                 Defaults to "boosting" for tables, if it is among the methods, and otherwise to "mtl".
             repeats: the number of folds. Each row is tested once, by networks of a fold that neither learned from it
@@ -143,7 +140,6 @@ class Study:
             options=options,
             confirm=confirm,
             effort=effort,
-            passes=passes,
             reference=reference,
             repeats=repeats,
             time=time,

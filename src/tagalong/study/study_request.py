@@ -87,7 +87,6 @@ def check_request(
     *,
     confirm: int = 0,
     effort: Any = None,
-    passes: int | None = None,
     reference: str | None = None,
     repeats: int | None = None,
     time: str | float | None = None,
@@ -103,7 +102,6 @@ def check_request(
         options: see `Study.run`.
         confirm: see `Study.run`.
         effort: see `Study.run`.
-        passes: see `Study.run`.
         reference: see `Study.run`.
         repeats: see `Study.run`.
         time: see `Study.run`.
@@ -123,24 +121,22 @@ def check_request(
         problems.append(InvalidInput("confirm", "must be a non-negative integer", repr(confirm)))
     seconds = collect(problems, _read_time, time)
 
-    # The effort and the passes are options of the methods that take them.
+    # The effort is an option of the methods that take it.
     own_options = {name: dict(own) for name, own in (options or {}).items()}
-    arguments = [("effort", effort, EFFORT_METHODS), ("passes", passes, EFFORT_METHODS[:1])]
-    arguments = [entry for entry in arguments if entry[1] is not None]
     notes: list[str] = []
     if methods is None:
         methods = ["mtl"]
         if problem is not None and not problems:
-            with_options = {*own_options, *(name for *_, users in arguments for name in users)}
+            with_options = {*own_options, *(EFFORT_METHODS if effort is not None else ())}
             usual = default_methods(problem, read_budgets, with_options)
             methods, notes = usual.names, usual.notes
     names = _method_names(methods)
-    for argument, value, users in arguments:
-        if not names & set(users):
-            expected = f"applies only to {' and '.join(map(repr, users))}, which are not among `methods`"
-            problems.append(InvalidInput(argument, expected, hint=f"omit `{argument}`"))
-        for name in names & set(users):
-            own_options[name] = {**own_options.get(name, {}), argument: value}
+    if effort is not None:
+        if not names & set(EFFORT_METHODS):
+            expected = f"applies only to {' and '.join(map(repr, EFFORT_METHODS))}, which are not among `methods`"
+            problems.append(InvalidInput("effort", expected, hint="omit `effort`"))
+        for name in names & set(EFFORT_METHODS):
+            own_options[name] = {**own_options.get(name, {}), "effort": effort}
     if folds > 1:  # in each of which methods decide anew
         for name in names & set(EFFORT_METHODS):
             own_options[name] = {"effort": FOLD_EFFORT, **own_options.get(name, {})}
